@@ -1,0 +1,25 @@
+# The two commands of the README. PYTHON picks the interpreter that makes the environment.
+PYTHON ?= python3
+VENV := .venv
+
+.PHONY: serve test check
+
+serve: $(VENV)/serve.stamp
+	@exec $(VENV)/bin/fovea serve
+
+test: $(VENV)/test.stamp
+	@$(VENV)/bin/python -m pytest
+
+check: $(VENV)/test.stamp
+	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" ops/check
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/serve.stamp: pyproject.toml | $(VENV)/bin/python
+	$(VENV)/bin/python -m pip install --quiet --editable .
+	@touch $@
+
+$(VENV)/test.stamp: pyproject.toml | $(VENV)/bin/python
+	$(VENV)/bin/python -m pip install --quiet --editable '.[dev]'
+	@touch $@ $(VENV)/serve.stamp

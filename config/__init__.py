@@ -1,0 +1,1 @@
+"""Typed settings and logging; imports nothing else of this project."""

@@ -1,0 +1,188 @@
+"""Environment variables with the prefix FOVEA_ in, one frozen `Settings` out."""
+
+import difflib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
+
+from config.workers import WorkerSpec, parse_workers
+
+PREFIX = "FOVEA_"
+DEMO_MODEL = Path(__file__).parent.parent / "workers" / "demo_model"
+MEBIBYTE = 1 << 20
+
+
+class SettingsError(Exception):
+    """A setting that cannot be honoured; the message names it, the value and what is allowed."""
+
+
+def _check_workers(text: str) -> str:
+    parse_workers(text)
+    return text
+
+
+class Section(BaseModel):
+    """Settings that belong together; each field is read from FOVEA_ plus its name in capitals."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ServerSettings(Section):
+    host: str = Field("127.0.0.1", description="Address to listen on.")
+    port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    served_model_name: str = Field(
+        "", description="Name in /v1/models and responses; empty: the checkpoint folder's name."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="Least severe log line that is written."
+    )
+    max_body_bytes: int = Field(
+        64 * MEBIBYTE, ge=1024, description="Largest request body, in bytes."
+    )
+    max_running_requests: int = Field(
+        256, ge=1, description="Requests in work at once; more are refused with 429."
+    )
+    max_image_bytes_in_flight: int = Field(
+        512 * MEBIBYTE,
+        ge=MEBIBYTE,
+        description="Encoded image bytes held by all requests at once; more are refused with 429.",
+    )
+    request_seconds: float = Field(
+        600.0, gt=0, description="Time limit of one request, in seconds; then 504."
+    )
+    drain_seconds: float = Field(
+        30.0, ge=0, description="Time that running requests get after SIGTERM, in seconds."
+    )
+
+
+class ModelSettings(Section):
+    model: Path = Field(
+        DEMO_MODEL, description="Checkpoint folder in Hugging Face form; default: the demo model."
+    )
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "auto", description="Compute type; auto: float32 on a CPU, the checkpoint's own on a GPU."
+    )
+    max_context_tokens: int = Field(
+        0, ge=0, description="Longest prompt plus answer, in tokens; 0: what the checkpoint allows."
+    )
+
+
+class WorkerSettings(Section):
+    workers: Annotated[str, AfterValidator(_check_workers)] = Field(
+        "auto",
+        description=(
+            "Worker processes, comma separated, each DEVICE:ROLE[+ROLE] (cpu:vision+language, "
+            "cuda:0:vision); auto: one per GPU with both roles, without a GPU one on the CPU."
+        ),
+    )
+    threads_per_worker: int = Field(
+        0, ge=0, description="CPU threads of each worker; 0: the cores shared out evenly."
+    )
+    arena_bytes: int = Field(
+        1024 * MEBIBYTE,
+        ge=MEBIBYTE,
+        description="Shared memory per worker for pixels and embeddings, in bytes; used as needed.",
+    )
+    start_seconds: float = Field(
+        600.0, gt=0, description="Time a worker gets to load the checkpoint, in seconds."
+    )
+    restart_seconds: float = Field(
+        0.5, gt=0, description="First wait before a lost worker is started again; doubles to 30."
+    )
+
+
+class ImageSettings(Section):
+    max_images: int = Field(64, ge=0, description="Images in one request.")
+    max_image_bytes: int = Field(
+        20 * MEBIBYTE, ge=1024, description="Size of one encoded image, in bytes."
+    )
+    max_image_pixels: int = Field(
+        64_000_000, ge=1, description="Width times height of one image, in pixels."
+    )
+    max_image_side: int = Field(16_384, ge=1, description="Longer side of one image, in pixels.")
+    decode_threads: int = Field(
+        0, ge=0, description="Threads that decode images in the gateway; 0: one per core."
+    )
+    fetch_seconds: float = Field(
+        10.0, gt=0, description="Total time to fetch one image, redirects included, in seconds."
+    )
+    fetch_redirects: int = Field(3, ge=0, le=20, description="Redirects followed per image.")
+    fetch_connections: int = Field(64, ge=1, description="Connections to image hosts at once.")
+
+
+class VisionSettings(Section):
+    max_vision_batch_patches: int = Field(
+        16_384,
+        ge=1,
+        description="Patches that one pass of the vision tower takes; a larger image goes alone.",
+    )
+
+
+class EngineSettings(Section):
+    kv_cache_tokens: int = Field(
+        0, ge=0, description="Tokens that the KV cache holds; 0: from the device's free memory."
+    )
+    kv_block_tokens: int = Field(16, ge=1, le=1024, description="Tokens in one KV block.")
+    max_step_tokens: int = Field(
+        2048, ge=1, description="Tokens that one engine step computes; longer prompts are cut."
+    )
+    max_step_sequences: int = Field(128, ge=1, description="Sequences that one engine step takes.")
+
+
+class Settings(Section):
+    """Everything that can be set, read once at start and passed in by section."""
+
+    server: ServerSettings = ServerSettings()
+    model: ModelSettings = ModelSettings()
+    workers: WorkerSettings = WorkerSettings()
+    images: ImageSettings = ImageSettings()
+    vision: VisionSettings = VisionSettings()
+    engine: EngineSettings = EngineSettings()
+
+    def worker_specs(self, num_gpus: int) -> tuple[WorkerSpec, ...]:
+        """The workers to start, with `auto` resolved for `num_gpus` visible CUDA devices."""
+        return parse_workers(self.workers.workers, num_gpus)
+
+
+def fields() -> Iterator[tuple[str, str, FieldInfo]]:
+    """Every setting as (section, field name, pydantic field), in the order of the table."""
+    for section, info in Settings.model_fields.items():
+        section_class = info.annotation
+        assert isinstance(section_class, type)
+        assert issubclass(section_class, Section)
+        for name, field in section_class.model_fields.items():
+            yield section, name, field
+
+
+def variable(name: str) -> str:
+    """The environment variable of a field name."""
+    return PREFIX + name.upper()
+
+
+def _refuse_unknown(environment: Mapping[str, str], known: list[str]) -> None:
+    for name in sorted(environment):
+        if name.startswith(PREFIX) and name not in known:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
+            raise SettingsError(f"unknown setting {name}; did you mean {near[0]}?")
+
+
+def load_settings(environment: Mapping[str, str]) -> Settings:
+    """Read the settings from environment variables.
+
+    Raises:
+        SettingsError: a FOVEA_ variable is unknown, or its value is not allowed.
+    """
+    _refuse_unknown(environment, [variable(name) for _, name, _ in fields()])
+    values: dict[str, dict[str, Any]] = {}
+    for section, name, _ in fields():
+        if variable(name) in environment:
+            values.setdefault(section, {})[name] = environment[variable(name)]
+    try:
+        return Settings.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = variable(str(first["loc"][-1]))
+        raise SettingsError(f"{name}={environment[name]!r}: {first['msg']}") from error

@@ -1,0 +1,1 @@
+"""The HTTP side: one process, one event loop, no torch."""

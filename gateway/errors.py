@@ -1,0 +1,182 @@
+"""Every way a request can fail, and the one map from failure to status and OpenAI error body.
+
+ServeError
+  CallerError       BadRequest 400, PromptTooLong 400, ImageRejected 400, ImageTooLarge 413,
+                    BodyTooLarge 413, UnknownModel 404, UnknownRoute 404, WrongMethod 405
+  BusyError         Overloaded 429, DeadlinePassed 504, NotReady 503
+  WorkerError       WorkerFailed 500, WorkerLost 503
+
+Messages name the field, the limit and the value given, and never hold an address of memory, a
+path, or more than a few characters of the caller's data.
+"""
+
+from typing import Any, Literal
+
+Stage = Literal["fetch", "header", "decode", "limit", "encode"]
+
+
+class ServeError(Exception):
+    """Root of the tree. `code` is stable: the body's code, the metric label and the log field."""
+
+    status = 500
+    type = "server_error"
+    code = "internal_error"
+    param: str | None = None
+    retry_after_seconds: int | None = None
+
+    def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param if param is not None else self.param
+        self.code = code if code is not None else self.code
+
+    def extra(self) -> dict[str, Any]:
+        """Fields of the error body beside OpenAI's own."""
+        return {}
+
+
+class CallerError(ServeError):
+    """The caller's mistake: sending the same again cannot help."""
+
+    status = 400
+    type = "invalid_request_error"
+    code = "invalid_value"
+
+
+class BadRequest(CallerError):
+    """A field is missing, of the wrong type or out of range; or the body is no JSON object."""
+
+
+class PromptTooLong(CallerError):
+    """Prompt and answer do not fit the context."""
+
+    code = "context_length_exceeded"
+    param = "messages"
+
+
+class BodyTooLarge(CallerError):
+    """The request body is longer than the limit."""
+
+    status = 413
+    code = "body_too_large"
+
+
+class UnknownModel(CallerError):
+    """The model is not served here."""
+
+    status = 404
+    code = "model_not_found"
+    param = "model"
+
+
+class UnknownRoute(CallerError):
+    """No such path."""
+
+    status = 404
+    code = "unknown_route"
+
+
+class WrongMethod(CallerError):
+    """The path exists, the method is not allowed on it."""
+
+    status = 405
+    code = "method_not_allowed"
+
+
+class ImageRejected(CallerError):
+    """One image cannot be used; nothing else of the server is touched."""
+
+    code = "invalid_image"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        index: int,
+        stage: Stage,
+        param: str,
+        code: str | None = None,
+        retryable: bool = False,
+    ) -> None:
+        super().__init__(f"image {index}: {message}", param=param, code=code)
+        self.index = index
+        self.stage = stage
+        self.retryable = retryable
+
+    def extra(self) -> dict[str, Any]:
+        return {
+            "image_index": self.index,
+            "stage": self.stage,
+            "retryable": self.retryable,
+        }
+
+
+class ImageTooLarge(ImageRejected):
+    """One image is over a limit in bytes, pixels or side."""
+
+    status = 413
+    code = "image_too_large"
+
+
+class BusyError(ServeError):
+    """Nobody's fault: the same request may go well later."""
+
+    status = 429
+    type = "overloaded_error"
+
+
+class Overloaded(BusyError):
+    """The server is full; refused before any work was done."""
+
+    code = "overloaded"
+    retry_after_seconds = 1
+
+
+class DeadlinePassed(BusyError):
+    """The request's time limit ran out."""
+
+    status = 504
+    type = "timeout_error"
+    code = "deadline_passed"
+
+
+class NotReady(BusyError):
+    """No worker of a needed role is ready."""
+
+    status = 503
+    code = "not_ready"
+    retry_after_seconds = 2
+
+
+class WorkerError(ServeError):
+    """A worker failed; the request was not at fault."""
+
+
+class WorkerFailed(WorkerError):
+    """A worker reported a fault while it did this request's work."""
+
+    code = "worker_failed"
+
+
+class WorkerLost(WorkerError):
+    """A worker died while it held this request's work."""
+
+    status = 503
+    code = "worker_lost"
+    retry_after_seconds = 1
+
+
+def error_body(error: ServeError, request_id: str) -> dict[str, Any]:
+    """The OpenAI error object of a failure; server errors carry the request id in the message."""
+    message = error.message
+    if error.status >= 500:
+        message = f"{message} (request {request_id})"
+    return {
+        "error": {
+            "message": message,
+            "type": error.type,
+            "param": error.param,
+            "code": error.code,
+            **error.extra(),
+        }
+    }

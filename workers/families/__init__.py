@@ -1,0 +1,97 @@
+"""Registry of model families: which folder knows a checkpoint's `model_type`.
+
+A family is a folder with three files. `layout` is torch-free and runs in the gateway and in the
+engine; `vision` and `text` run in workers.
+"""
+
+import importlib
+import json
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from workers.families.plan import Backend, ImagePlan
+
+FAMILIES: dict[str, str] = {  # model_type in config.json -> folder
+    "qwen2_vl": "qwen_vl",
+    "qwen2_5_vl": "qwen_vl",
+    "qwen3_vl": "qwen_vl",
+}
+
+
+class UnsupportedCheckpoint(Exception):
+    """The folder is not a checkpoint that can be served; the message says why and what can."""
+
+
+class ImageShapeError(Exception):
+    """A caller's image has a shape that the family cannot take; the message gives the numbers."""
+
+
+class Layout(Protocol):
+    """Geometry and prompt form of one checkpoint; pure arithmetic, no torch."""
+
+    family: str
+    image_token: str  # the placeholder text in rendered templates, once per image
+    image_token_id: int
+    max_context_tokens: int  # what the checkpoint allows
+
+    def plan(self, source_size: tuple[int, int], backend: Backend) -> ImagePlan:
+        """Plan an image from its displayed (height, width), in pixels.
+
+        Raises:
+            ImageShapeError: the family cannot take this shape.
+        """
+        ...
+
+    def positions(
+        self, num_tokens: int, spans: list[tuple[int, tuple[int, int, int]]]
+    ) -> tuple[np.ndarray[Any, np.dtype[np.int64]], int]:
+        """Rotary positions of a prompt whose images start at `spans` (first token, grid).
+
+        Returns:
+            positions int64 [axes, num_tokens], and the offset that turns the index of a later
+            token into its position on every axis.
+        """
+        ...
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object of a checkpoint.
+
+    Raises:
+        UnsupportedCheckpoint: the file is missing or is no JSON object.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UnsupportedCheckpoint(f"cannot read {path}: {error}") from error
+    if not isinstance(value, dict):
+        raise UnsupportedCheckpoint(f"{path} holds no JSON object")
+    return value
+
+
+def family_of(model: Path) -> str:
+    """The folder that serves the checkpoint at `model`.
+
+    Raises:
+        UnsupportedCheckpoint: no config.json, or a model_type that no family serves.
+    """
+    model_type = read_json(model / "config.json").get("model_type")
+    if model_type not in FAMILIES:
+        supported = ", ".join(sorted(FAMILIES))
+        raise UnsupportedCheckpoint(
+            f"{model}: model_type {model_type!r} is not supported; supported are {supported}"
+        )
+    return FAMILIES[model_type]
+
+
+def load_layout(model: Path) -> Layout:
+    """The layout of the checkpoint at `model`, read from its configuration files alone.
+
+    Raises:
+        UnsupportedCheckpoint: see `family_of`, or the family refuses a feature of it.
+    """
+    module = importlib.import_module(f"workers.families.{family_of(model)}.layout")
+    layout: Layout = module.read_layout(model)
+    return layout

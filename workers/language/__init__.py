@@ -1,0 +1,1 @@
+"""The language engine: prompts and embeddings in, tokens out."""

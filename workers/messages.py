@@ -1,0 +1,201 @@
+"""Every message between the gateway and its workers, as typed msgpack frames.
+
+The gateway is the only allocator of arena bytes: a job names the region where its pixels lie and
+the region where its embeddings belong, so nothing has to be released when a worker dies. Only
+`Abort` travels against the stream. Jobs end in exactly one `Encoded`, `Finished` or `Failed`.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from workers.families.plan import ImagePlan
+
+
+class Frame(msgspec.Struct, frozen=True, kw_only=True, tag=True, forbid_unknown_fields=True):
+    """Base of all messages; the class name is the tag on the wire."""
+
+
+class Region(msgspec.Struct, frozen=True):
+    """A range of bytes in the arena of one worker link."""
+
+    arena: int  # index of the worker whose link owns the arena
+    offset: int
+    num_bytes: int
+
+
+class TensorRef(msgspec.Struct, frozen=True):
+    """A contiguous tensor inside a region, row-major, starting at the region's first byte."""
+
+    region: Region
+    dtype: str  # torch's name, for example "float32"
+    shape: tuple[int, ...]
+
+
+class Pixels(msgspec.Struct, frozen=True, tag=True):
+    """Payload: uint8 RGB pixels [height, width, 3], decoded and already resized to the plan."""
+
+    region: Region
+    height: int
+    width: int
+
+
+Payload = Pixels
+
+
+class Sampling(msgspec.Struct, frozen=True, kw_only=True):
+    """How to choose tokens; plain values, already checked and capped at the edge."""
+
+    temperature: float  # 0 is greedy
+    top_p: float  # in (0, 1]
+    top_k: int  # 0 is off
+    seed: int  # always set; drawn by the gateway when the caller gives none
+    max_tokens: int
+    stop_token_ids: tuple[int, ...]  # end of sequence; empty with ignore_eos
+
+
+class Span(msgspec.Struct, frozen=True, kw_only=True):
+    """Consecutive prompt tokens that are replaced by one image's embeddings."""
+
+    start: int  # index of the first token in the prompt
+    num_tokens: int
+    grid: tuple[int, int, int]  # as in the plan, before merging
+    embeddings: TensorRef  # [1 + deepstack levels, num_tokens, hidden]
+
+
+# ---- gateway to worker
+
+
+class Start(Frame, frozen=True, kw_only=True):
+    """First frame on a link: what the worker is and what it shall load."""
+
+    name: str
+    device: str
+    roles: tuple[str, ...]
+    model: str  # checkpoint folder
+    dtype: str  # float32, bfloat16, float16 or auto
+    num_threads: int
+    log_level: str
+    max_context_tokens: int  # 0: what the checkpoint allows
+    max_vision_batch_patches: int
+    kv_cache_tokens: int  # 0: from free memory
+    kv_block_tokens: int
+    max_step_tokens: int
+    max_step_sequences: int
+
+
+class EncodeJob(Frame, frozen=True, kw_only=True):
+    """Encode one image; the owner writes its embeddings to `target`."""
+
+    job_id: str
+    plan: ImagePlan
+    payload: Payload
+    target: Region
+    seconds_left: float
+
+
+class GenerateJob(Frame, frozen=True, kw_only=True):
+    """Answer one prompt."""
+
+    job_id: str
+    token_ids: bytes  # int32, little endian
+    spans: tuple[Span, ...]  # in prompt order, not overlapping
+    sampling: Sampling
+    seconds_left: float
+
+
+class Abort(Frame, frozen=True, kw_only=True):
+    """Stop a job of either kind; may arrive late or twice, then it does nothing."""
+
+    job_id: str
+
+
+class Stop(Frame, frozen=True, kw_only=True):
+    """Leave the loop and exit with status 0."""
+
+
+# ---- worker to gateway
+
+
+class Loading(Frame, frozen=True, kw_only=True):
+    """Progress of loading the checkpoint."""
+
+    done: int
+    total: int
+
+
+class Ready(Frame, frozen=True, kw_only=True):
+    """The worker takes jobs from now on. Facts it learnt while loading; 0 for a role it lacks."""
+
+    embedding_bytes_per_token: int  # all deepstack levels together
+    max_context_tokens: int
+    kv_cache_tokens: int
+    load_seconds: float
+
+
+class StartFailed(Frame, frozen=True, kw_only=True):
+    """The worker cannot start and exits; `message` is for the operator."""
+
+    message: str
+
+
+class Encoded(Frame, frozen=True, kw_only=True):
+    """The embeddings of one image lie in the job's target region."""
+
+    job_id: str
+    dtype: str
+    shape: tuple[int, ...]  # [1 + deepstack levels, tokens, hidden]
+    queue_seconds: float
+    preprocess_seconds: float
+    encode_seconds: float
+
+
+class Taken(Frame, frozen=True, kw_only=True):
+    """The engine has copied the job's embeddings; their regions may be used again."""
+
+    job_id: str
+
+
+class Tokens(Frame, frozen=True, kw_only=True):
+    """The next tokens of an answer, in order; the end-of-sequence token is not among them."""
+
+    job_id: str
+    token_ids: tuple[int, ...]
+
+
+class Finished(Frame, frozen=True, kw_only=True):
+    """Last event of a generate job that went well or was aborted."""
+
+    job_id: str
+    reason: Literal["stop", "length", "abort"]
+    num_prompt_tokens: int
+    num_cached_tokens: int
+    num_completion_tokens: int  # an end-of-sequence token counts, as in the OpenAI API
+
+
+FailKind = Literal["bad_input", "deadline", "internal", "lost"]
+
+
+class Failed(Frame, frozen=True, kw_only=True):
+    """Last event of a job of either kind that did not go well.
+
+    bad_input is the caller's mistake; deadline means seconds_left ran out; internal is a fault of
+    the worker, which goes on; lost means the worker died (made by the pool, not by a worker).
+    """
+
+    job_id: str
+    kind: FailKind
+    message: str
+
+
+class Stats(Frame, frozen=True, kw_only=True):
+    """Load of a worker, at most once a second and when it falls idle."""
+
+    num_running: int
+    num_waiting: int
+    kv_used_tokens: int
+    num_images_waiting: int
+
+
+ToWorker = Start | EncodeJob | GenerateJob | Abort | Stop
+FromWorker = Loading | Ready | StartFailed | Encoded | Taken | Tokens | Finished | Failed | Stats

@@ -1,0 +1,1 @@
+"""The vision owner: pixels in, embeddings out."""
