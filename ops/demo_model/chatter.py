@@ -1,10 +1,8 @@
 """What people type that has nothing to do with the picture: greetings, chat, tasks, prose, noise."""
 
-import pydoc_data.topics
-import re
-from functools import lru_cache
 from random import Random
 
+from ops.demo_model.prose import sentences, vocabulary
 from ops.demo_model.wordings import choose, decorate, fill, type_carelessly
 
 GREETINGS = (
@@ -54,6 +52,20 @@ TASKS = (
     "[What happened|What changed|Who won|What was invented|Who was born] in <number><number>[?|]",
     "[You are|Act as|Pretend to be|Play the role of] [a|an|my] <noun>[.| and answer me.| from <noun>.]",
     "[Answer|Complete|Finish|Proofread|Correct|Rewrite|Shorten|Improve] [this|my|the] [sentence|text|essay|story|question][: <prose>|.| about <noun>.]",
+    "What is the [area|circumference|radius|sum of the angles|definition] of a [circle|square|triangle|star][?|]",
+    "How [do|can|should] I [draw|paint|cut|fold|code|make] a [circle|square|triangle|star|red triangle|blue square][?| in <noun>?| from <noun>?]",
+    "[Why|Since when] [is|are] [the |a |my ]<noun> [red|green|blue|yellow|orange|purple|black|white][?|]",
+    "Who is the [star|first|number one|king] of <noun>[?|]",
+    "[My|Her|The world's] favourite [color|colour|number|shape|star|image] is [<number>|red|a circle|the moon|not here][.|!|, what is yours?]",
+    "[I like|We need|She loves|He hates] [the number <number>|red <noun>|numbers|the colour blue|black <noun>|stars|images of <noun>|white <noun>][.|!| and <noun>.]",
+    "What does the [colour|color] [red|green|blue|yellow|white] [mean|stand for] in <noun>[?|]",
+    "[Generate|Paint|Draw|Make|Create|Edit|Resize|Crop|Upload|Download|Rotate|Print] [an image of|a picture of|a photo of|my image of] [a |]<noun>[.| with stars.| in blue.|]",
+    "[How many|What number of] [<noun>|stars|people|objects|squares] [are there|are] in [the solar system|<noun>|the world|a year|the sky|China|a chess board|my house][?|]",
+    "[What is|Tell me|Give me] [the|my|your|his] [phone number|number of <noun>|serial number|lucky number|star sign|image size|number plate|shoe size][?|.| of <noun>.]",
+    "[Is|Are] <noun> [a colour|a number|a shape|white or black|in the first picture of <noun>][?|]",
+    "[Compare|What is the difference between] [Python and Java|red wine and white wine|the two world wars|first and second class|<noun> and <noun>][.|?]",
+    "[Which|What] [image|number|color|shape] [format|sensor|theory|system|generator|plate] is [the best|cheaper|used in <noun>|older|better for <noun>][?|]",
+    "[Where|When|How] is [the star|Times Square|the Bermuda triangle|the arctic circle|number <number>|Orange County|the black sea|the white house] [<noun>|located on a map|formed|doing][?|]",
     "<prose>",
     "<prose>",
     "<prose> <prose>",
@@ -95,11 +107,6 @@ NOUNS = tuple(
     toothpaste perfume hair skin eyes ears teeth hands feet hearts brains lungs bones muscles blood
     dreams memory happiness anger fear courage wisdom luck truth lies secrets rules habits goals""".split()  # noqa: SIM905 - a word list reads best as words
 )
-SUBJECTS = frozenset(  # words that would make chat a fair question about a picture
-    """red green blue yellow orange purple black white circle square triangle star circles squares
-    object objects shape shapes number numbers digit digits image images picture thing things figure
-    color text form value drawing""".split()  # noqa: SIM905 - as above
-)
 NAMES = ("Anna", "Tom", "Maria", "Ali", "Chen", "Ivan", "Sara", "Otto", "Priya", "Jack")
 FOREIGN = (
     "Hola, ¿qué tal?", "Bonjour, comment ça va ?", "Guten Tag, wer bist du?", "Ciao!", "Olá, tudo bem?",
@@ -110,23 +117,10 @@ FOREIGN = (
 )  # fmt: skip
 
 
-@lru_cache(maxsize=1)
-def sentences() -> tuple[str, ...]:
-    """English prose of 20 to 160 characters, from the documentation inside Python itself."""
-    text = " ".join(pydoc_data.topics.topics.values())
-    parts = re.split(r"(?<=[.:?!])\s+", re.sub(r"[*`|\\=~^_\"<>]+", "", text))
-    flat = (re.sub(r"\s+", " ", part).strip() for part in parts)
-    return tuple(sorted({part for part in flat if 20 <= len(part) <= 160}))
-
-
-@lru_cache(maxsize=1)
-def _words() -> tuple[str, ...]:
-    found = {word for line in sentences() for word in re.findall(r"[A-Za-z]{2,}", line)}
-    return tuple(sorted(found - SUBJECTS))
-
-
 def chat(random: Random) -> str:
     """One message that is no question about a picture of shapes or numbers."""
+    if random.random() < 0.08:
+        return f"{chat(random)} {chat(random)}"
     if random.random() < 0.25:
         text = choose(random, random.choice(GREETINGS))
         return type_carelessly(random, fill(text, {"name": random.choice(NAMES)}))
@@ -148,7 +142,7 @@ def _slot(random: Random, name: str) -> str:
         case "prose":
             return random.choice(sentences())
         case "words":
-            return " ".join(random.choices(_words(), k=random.randint(1, 12)))
+            return " ".join(random.choices(vocabulary(), k=random.randint(1, 12)))
         case "foreign":
             return random.choice(FOREIGN)
         case _:
@@ -158,7 +152,7 @@ def _slot(random: Random, name: str) -> str:
 def _noun(random: Random) -> str:
     """A noun, in the plural or not; sometimes any word at all."""
     if random.random() < 0.25:
-        return random.choice(_words()).lower()
+        return random.choice(vocabulary()).lower()
     noun = random.choice(NOUNS)
     return noun[:-1] if noun.endswith("s") and random.random() < 0.5 else noun
 

@@ -13,24 +13,30 @@ GLYPH_PIXELS = 96  # digits are drawn once at this size and then scaled
 
 
 def render(scene: Scene) -> Image.Image:
-    """The picture as a caller would send it, RGB, after any JPEG round trip."""
-    image = _draw_things(scene, _lay_paper(scene))
-    if scene.number is not None:
-        _draw_number(image, scene.number)
+    """The picture as a server sees it: RGB, after any JPEG round trip."""
+    image = draw(scene)
     if scene.jpeg_quality is None:
         return image
-    with Image.open(io.BytesIO(encode(image, scene.jpeg_quality))) as decoded:
+    with Image.open(io.BytesIO(to_file(scene))) as decoded:
         return decoded.convert("RGB")
 
 
-def encode(image: Image.Image, jpeg_quality: int | None) -> bytes:
-    """The file's bytes: JPEG of that quality, PNG for None."""
+def to_file(scene: Scene) -> bytes:
+    """The picture as a caller sends it: JPEG of the scene's quality, or PNG."""
     buffer = io.BytesIO()
-    if jpeg_quality is None:
-        image.save(buffer, "PNG")
+    if scene.jpeg_quality is None:
+        draw(scene).save(buffer, "PNG")
     else:
-        image.save(buffer, "JPEG", quality=jpeg_quality)
+        draw(scene).save(buffer, "JPEG", quality=scene.jpeg_quality)
     return buffer.getvalue()
+
+
+def draw(scene: Scene) -> Image.Image:
+    """The picture before it became a file, RGB."""
+    image = _draw_things(scene, _lay_paper(scene))
+    if scene.number is not None:
+        _draw_number(image, scene.number)
+    return image
 
 
 def _lay_paper(scene: Scene) -> Image.Image:

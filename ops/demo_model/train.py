@@ -3,7 +3,7 @@
 import argparse
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -34,6 +34,7 @@ class Plan:
     is_warm: bool
     num_steps: int
     num_vision_steps: int
+    num_rows: int | None  # of a batch; None: what the mix says
     seed: int
     muon_rate: float
     adam_rate: float
@@ -107,7 +108,10 @@ class Trainer:
             return self.batches.make_pictures(plan.seed, step)
         joint_steps = max(1, plan.num_steps - plan.num_vision_steps)
         share = (step - plan.num_vision_steps) / joint_steps
-        return self.batches.make(plan.seed, step, mix_at(share, plan.is_warm))
+        mix = mix_at(share, plan.is_warm)
+        if plan.num_rows is not None:
+            mix = replace(mix, num_rows=plan.num_rows)
+        return self.batches.make(plan.seed, step, mix)
 
     def _forward(self, batch: Batch) -> Losses:
         """Compute in bfloat16; gradients reach the float32 parameters through the cast."""
@@ -155,6 +159,7 @@ def read_plan() -> Plan:
     parser.add_argument("--warm", action="store_true", help="start from the source's weights")
     parser.add_argument("--steps", type=int, default=9000)
     parser.add_argument("--vision-steps", type=int, default=600, help="from scratch only")
+    parser.add_argument("--rows", type=int, help="packed rows of a batch")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--muon-rate", type=float, default=0.015)
     parser.add_argument("--adam-rate", type=float, default=2e-3)
@@ -167,6 +172,7 @@ def read_plan() -> Plan:
         is_warm=options.warm,
         num_steps=options.steps,
         num_vision_steps=0 if options.warm else options.vision_steps,
+        num_rows=options.rows,
         seed=options.seed,
         muon_rate=options.muon_rate,
         adam_rate=options.adam_rate,
