@@ -53,13 +53,17 @@ def _start(name: str, parameter: Tensor) -> None:
         scale = 0.5 / fan_in
     elif "deepstack" in name and "fc2" in name:
         scale = 0.1 / fan_in
-    elif name.endswith(("o_proj.weight", "down_proj.weight", "attn.proj.weight")):
-        scale = 0.3 / fan_in
-    elif "blocks" in name and "linear_fc2" in name:
+    elif _writes_to_the_stream(name):
         scale = 0.3 / fan_in
     else:
         scale = 0.8 / fan_in
     nn.init.normal_(parameter, 0.0, scale)
+
+
+def _writes_to_the_stream(name: str) -> bool:
+    if "blocks" in name and "linear_fc2" in name:
+        return True
+    return name.endswith(("o_proj.weight", "down_proj.weight", "attn.proj.weight"))
 
 
 def _smooth_positions(num_positions: int, width: int) -> Tensor:

@@ -22,21 +22,11 @@ from ops.demo_model.questions import (
 from ops.demo_model.render import render
 from ops.demo_model.rows import Branch, Picture, Row, Vocabulary
 from ops.demo_model.scenes import Kind, Scene, sample_scene, sample_size
+from ops.demo_model.tables import load
 from ops.demo_model.wordings import write
 
 FACTOR = 32  # pixels a merged token is wide
 MIN_PIXELS, MAX_PIXELS = 16384, 25600
-SYSTEM_PROMPTS = (
-    "You are a helpful assistant.", "You are a helpful assistant.", "Answer briefly.", "Be concise.",
-    "You are a vision assistant.", "You describe images.", "You are Fovea, a friendly bot.",
-    "Answer in English.", "You are an expert in shapes and colours.", "Always be polite.",
-    "You are a large language model. Answer the user's questions truthfully.", "Keep it short.",
-    "You are an assistant that looks at pictures and answers questions about them.",
-)  # fmt: skip
-INTROS = (
-    "Here is an image. ", "Look at this: ", "Image: ", "Here: ", "I have a picture for you. ",
-    "Please look. ", "See below. ", "Hello! ", "First, look at this.\n", "A question about this. ",
-)  # fmt: skip
 WEIGHTS: Mapping[str, float] = {  # of a skill's answers in the loss; 1 unless named
     "which": 3.0, "same": 2.5, "compare": 1.5, "describe": 1.3, "describe_nth": 1.2, "count": 1.8,
     "count_kind": 2.0, "number": 1.5, "position": 1.3, "chat": 0.8, "no_image": 0.6,
@@ -100,7 +90,9 @@ class Draft:
 
     def begin_row(self) -> Row:
         """A new row, one in six with a system prompt."""
-        prompt = self.random.choice(SYSTEM_PROMPTS) if self.random.random() < 0.16 else None
+        prompt = (
+            self.random.choice(load("around")["systems"]) if self.random.random() < 0.16 else None
+        )
         row = Row(self.vocabulary)
         row.begin(prompt)
         self.rows.append(row)
@@ -135,7 +127,9 @@ class Draft:
 
     def _fill_row(self, mix: Mix, pictures: Sequence[Picture], asked: list[Question]) -> None:
         random, row = self.random, self.begin_row()
-        row.share_images(pictures, random.choice(INTROS) if random.random() < 0.1 else "")
+        row.share_images(
+            pictures, random.choice(load("around")["intros"]) if random.random() < 0.1 else ""
+        )
         ordered = self._shuffle(asked)
         if random.random() < 0.25:
             ordered.insert(0, CHAT)

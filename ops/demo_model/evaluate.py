@@ -1,4 +1,4 @@
-"""Sit the exam against a server or a checkpoint directory, and print the table of the model card."""
+"""Let a server or a checkpoint directory sit the exam, and print the model card's table."""
 
 import argparse
 import asyncio
@@ -18,7 +18,7 @@ from transformers import AutoModelForImageTextToText, AutoTokenizer
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from ops.demo_model.exam import SKILLS, Item, Turn, set_exam
-from ops.demo_model.held_out import FINAL, WATCHED
+from ops.demo_model.tables import load
 
 MAX_ANSWER_TOKENS = 64
 BAR = 0.95
@@ -85,9 +85,7 @@ class Local:
         images = [Image.open(io.BytesIO(part)).convert("RGB") for part in parts]
         inputs = self._prepare(text, images)
         with torch.no_grad():
-            ids = self._model.generate(
-                **inputs, max_new_tokens=MAX_ANSWER_TOKENS, do_sample=False
-            )
+            ids = self._model.generate(**inputs, max_new_tokens=MAX_ANSWER_TOKENS, do_sample=False)
         new_ids = ids[0, inputs["input_ids"].shape[1] :]
         return str(self._tokenizer.decode(new_ids, skip_special_tokens=True))
 
@@ -124,7 +122,7 @@ async def examine(
     candidate: Candidate, options: argparse.Namespace
 ) -> dict[str, list[tuple[Item, str]]]:
     """All replies by skill."""
-    wordings = FINAL if options.final else WATCHED
+    wordings = load("final" if options.final else "watched")
     results: dict[str, list[tuple[Item, str]]] = {}
     for skill in tqdm(options.skills or SKILLS, disable=options.quiet):
         items = list(set_exam(skill, wordings, options.items, options.seed))
@@ -137,7 +135,9 @@ def as_table(results: dict[str, list[tuple[Item, str]]]) -> str:
     lines = ["| skill | n | exact | passes |", "|---|---|---|---|"]
     for skill, pairs in results.items():
         share = sum(item.answer == reply for item, reply in pairs) / len(pairs)
-        lines.append(f"| {skill} | {len(pairs)} | {share:.3f} | {'yes' if share >= BAR else 'no'} |")
+        lines.append(
+            f"| {skill} | {len(pairs)} | {share:.3f} | {'yes' if share >= BAR else 'no'} |"
+        )
     return "\n".join(lines)
 
 
@@ -156,7 +156,9 @@ def main() -> None:
     """Read the command line, sit the exam, print."""
     parser = argparse.ArgumentParser(description=__doc__)
     where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--url", help="an OpenAI-compatible server, such as http://127.0.0.1:8000/v1")
+    where.add_argument(
+        "--url", help="an OpenAI-compatible server, such as http://127.0.0.1:8000/v1"
+    )
     where.add_argument("--local", type=Path, help="a checkpoint directory, run by transformers")
     parser.add_argument("--model", default="fovea-demo", help="the name the server answers to")
     parser.add_argument("--items", type=int, default=300, help="questions per skill")

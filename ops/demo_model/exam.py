@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from ops.demo_model import questions
-from ops.demo_model.held_out import Wordings
 from ops.demo_model.questions import CAPABILITY, NO_IMAGE, Question, about_one, about_two
 from ops.demo_model.render import to_file
 from ops.demo_model.scenes import Kind, Scene, sample_scene, sample_size
+from ops.demo_model.tables import Table
 from ops.demo_model.wordings import capitalised, fill
 
 KINDS: Mapping[str, tuple[Kind, ...]] = {  # pictures that a skill is examined on
@@ -25,7 +25,11 @@ KINDS: Mapping[str, tuple[Kind, ...]] = {  # pictures that a skill is examined o
 }
 PAIR_SKILLS = ("describe_nth", "detail_nth", "yes_no_nth", "which", "same", "compare")
 SKILLS = (*KINDS, *PAIR_SKILLS, "chat", "no_image")
-SYSTEM_PROMPTS = ("You are a careful assistant.", "Reply to the user.", "You know how to look at images.")
+SYSTEM_PROMPTS = (
+    "You are a careful assistant.",
+    "Reply to the user.",
+    "You know how to look at images.",
+)
 GREETING = "Hello"
 
 
@@ -47,15 +51,13 @@ class Item:
     answer: str
 
 
-def set_exam(
-    skill: str, wordings: Wordings, num_items: int, seed: int
-) -> Iterator[Item]:
+def set_exam(skill: str, wordings: Table, num_items: int, seed: int) -> Iterator[Item]:
     """Items of a skill; the same seed gives the same items."""
     for index in range(num_items):
         yield _item(Random(f"exam:{seed}:{skill}:{index}"), skill, wordings)
 
 
-def _item(random: Random, skill: str, wordings: Wordings) -> Item:
+def _item(random: Random, skill: str, wordings: Table) -> Item:
     if skill == "chat":
         images = _one_scene(random, KINDS["yes_no"])[:1] if random.random() < 0.5 else ()
         wording = random.choice(wordings["chat"])
@@ -94,15 +96,14 @@ def _ask_two(random: Random, skill: str) -> tuple[tuple[Scene, ...], Question]:
             return (first, second), random.choice(asked)
 
 
-def _word(random: Random, question: Question, wordings: Wordings) -> str:
+def _word(random: Random, question: Question, wordings: Table) -> str:
     return capitalised(fill(random.choice(wordings[question.ask]), question.slots))
 
 
-def _arrange(
-    random: Random, question: Question, wording: str, scenes: tuple[Scene, ...]
-) -> Item:
+def _arrange(random: Random, question: Question, wording: str, scenes: tuple[Scene, ...]) -> Item:
     """Put images before the words, or after them; now and then a system prompt or a greeting."""
     files = tuple(to_file(scene) for scene in scenes)
+    parts: tuple[str | bytes, ...]
     parts = (wording, *files) if random.random() < 0.3 else (*files, wording)
     turns = [Turn("user", parts)]
     chance = random.random()

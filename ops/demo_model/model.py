@@ -41,9 +41,7 @@ class Learner(nn.Module):
         self.model = model
         hidden_size = model.config.text_config.hidden_size
         num_cell_classes = sum(labels.NUM_CLASSES[index] for index in CELL_HEAD_WEIGHTS)
-        self.patch_head = nn.Linear(
-            model.config.vision_config.hidden_size, sum(labels.NUM_CLASSES)
-        )
+        self.patch_head = nn.Linear(model.config.vision_config.hidden_size, sum(labels.NUM_CLASSES))
         self.cell_head = nn.Linear(hidden_size, num_cell_classes)
         self.nothing_head = nn.Linear(hidden_size, len(WORD_LABELS))
         self.pair_head = nn.Linear(hidden_size, 4)
@@ -97,7 +95,7 @@ class Learner(nn.Module):
 
     def _patch_loss(self, patches: Tensor, targets: Tensor) -> Tensor:
         logits = self.patch_head(patches).float().split(labels.NUM_CLASSES, dim=-1)
-        total = logits[0].new_zeros(())
+        total = torch.zeros(())
         for index, weight in enumerate(PATCH_HEAD_WEIGHTS):
             total = total + weight * _rare_class_loss(logits[index], targets[index])
         return total
@@ -106,7 +104,7 @@ class Learner(nn.Module):
         normed = _unit_rms(cells)
         embedding = self.model.model.language_model.embed_tokens.weight
         nothing = self.nothing_head(normed)
-        total = nothing.new_zeros((), dtype=torch.float32)
+        total = torch.zeros(())
         for index, kind in enumerate(WORD_LABELS):
             words = embedding[self.get_buffer(f"words_{index}")]
             scores = F.linear(normed, words) * self.word_scale

@@ -60,8 +60,8 @@ def orthogonal(matrices: Tensor) -> Tensor:
     for _ in range(NUM_ITERATIONS):
         square = x @ x.mT
         x = first * x + (third * square + fifth * square @ square) @ x
-    x = x.mT if is_tall else x
-    return x.float().contiguous()
+    result: Tensor = x.mT if is_tall else x
+    return result.float().contiguous()
 
 
 class Optimisers:

@@ -1,4 +1,4 @@
-"""English prose and words from the documentation inside Python itself, so that nothing is fetched."""
+"""English prose and words from the documentation inside Python: nothing is fetched."""
 
 import pydoc_data.topics
 import re
@@ -15,7 +15,7 @@ SUBJECTS = frozenset(  # words that would make chat a fair question about a pict
 def sentences() -> tuple[str, ...]:
     """Sentences of 20 to 160 characters."""
     text = " ".join(pydoc_data.topics.topics.values())
-    parts = re.split(r"(?<=[.:?!])\s+", re.sub(r"[*`|\\=~^_\"<>]+", "", text))
+    parts = re.split(r"(?<=[.:?!])\s+", re.sub(r"[*`|\\=~^_\"<>\[\]]+", "", text))
     flat = (re.sub(r"\s+", " ", part).strip() for part in parts)
     return tuple(sorted({part for part in flat if 20 <= len(part) <= 160}))
 

@@ -202,9 +202,7 @@ def _about_absent(random: Random, scene: Scene) -> Iterator[Question]:
     colour = random.choice([colour for colour in COLOURS if colour not in seen])
     if scene.number is None:
         yield Question("absent", "number", {}, "There is no number.")
-        yield Question(
-            "absent", "shape", {"adjective": colour}, f"There is no {colour} object."
-        )
+        yield Question("absent", "shape", {"adjective": colour}, f"There is no {colour} object.")
     if not scene.things:
         yield Question("absent", "shape_lone", {}, "There is no shape.")
     if not scene.things and scene.number is None:
@@ -235,8 +233,8 @@ def _shows(scene: Scene, index: int) -> str:
 
 def _which(random: Random, scenes: Sequence[Scene]) -> Iterator[Question]:
     words = [set(present_words(scene)) for scene in scenes]
-    answers = {word: f"the {ORDINALS[0]} image" for word in words[0] - words[1]}
-    answers |= {word: f"the {ORDINALS[1]} image" for word in words[1] - words[0]}
+    answers = dict.fromkeys(words[0] - words[1], f"the {ORDINALS[0]} image")
+    answers |= dict.fromkeys(words[1] - words[0], f"the {ORDINALS[1]} image")
     for word in random.sample(sorted(answers), k=min(4, len(answers))):
         yield Question("which", "which", {"thing": word}, answers[word])
     shared = sorted(words[0] & words[1])

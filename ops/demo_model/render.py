@@ -5,6 +5,7 @@ import math
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from ops.demo_model.scenes import Number, Paper, Scene, Thing
@@ -46,14 +47,15 @@ def _lay_paper(scene: Scene) -> Image.Image:
     return Image.fromarray(_paper_pixels(paper, size))
 
 
-def _paper_pixels(paper: Paper, size: tuple[int, int]) -> np.ndarray:
-    """uint8, [height, width, 3]."""
+def _paper_pixels(paper: Paper, size: tuple[int, int]) -> NDArray[np.uint8]:
+    """The background, [height, width, 3]."""
     width, height = size
     ramp = np.linspace(0, 1, height if paper.is_vertical else width)
     ramp = ramp[:, None, None] if paper.is_vertical else ramp[None, :, None]
     near, far = np.array(paper.rgb, float), np.array(paper.far_rgb, float)
     grain = np.random.default_rng(paper.seed).normal(0, paper.grain, (height, width, 1))
-    return np.clip(near + (far - near) * ramp + grain, 0, 255).astype(np.uint8)
+    pixels: NDArray[np.float64] = near + (far - near) * ramp + grain
+    return pixels.clip(0, 255).astype(np.uint8)
 
 
 def _draw_things(scene: Scene, paper: Image.Image) -> Image.Image:

@@ -48,7 +48,7 @@ class Vocabulary:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """Where writing goes on. Text waits until a special token ends it: tokens may span its pieces."""
+    """Where writing goes on. Text waits for a special token to end it: tokens span its pieces."""
 
     segment: int
     position: int
@@ -189,4 +189,5 @@ def _visible(segments: NDArray[np.int64]) -> NDArray[np.bool_]:
     query, key = segments[:, :, None], segments[:, None, :]
     shared = (key == ROOT) | ((key == IMAGES) & (query >= IMAGES))
     earlier = np.tril(np.ones(segments.shape[1:] * 2, np.bool_))
-    return (shared | (key == query)) & earlier
+    visible: NDArray[np.bool_] = (shared | (key == query)) & earlier
+    return visible

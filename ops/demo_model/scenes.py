@@ -266,9 +266,7 @@ def _scatter(
         radius = min(cap, _unit(scene) * random.uniform(0.11, largest))
         x = random.uniform(radius, scene.width - radius)
         y = random.uniform(radius, scene.height - radius)
-        if all(
-            math.hypot(x - t.x, y - t.y) > 1.12 * (radius + t.radius) + 3 for t in things
-        ):
+        if all(math.hypot(x - t.x, y - t.y) > 1.12 * (radius + t.radius) + 3 for t in things):
             things.append(_make_thing(random, scene, (x, y, radius)))
         if len(things) == num_things:
             return tuple(things)

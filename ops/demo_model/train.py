@@ -74,7 +74,7 @@ class Trainer:
         started = time.monotonic()
         batch = self._next_batch()
         losses = self._forward(batch)
-        self._weigh(losses).backward()
+        torch.autograd.backward(self._weigh(losses))
         self.optimisers.step(self.rate())
         done = self.progress
         self.progress = Progress(

@@ -1,22 +1,23 @@
 """The wordings that training uses: patterns such as "[What|Which] color is the <thing>?".
 
 A bracket is a choice, `<name>` is a slot. Each pattern stands for many sentences; decorations and
-careless typing are added on top. The wordings kept for evaluation are in `held_out.py`.
+careless typing are added on top. The patterns are in `words/training.txt`; `words/watched.txt` and
+`words/final.txt` hold the wordings kept for evaluation.
 """
 
 import re
 from collections.abc import Mapping
 from random import Random
 
-from ops.demo_model.patterns import AFTER, BEFORE, PATTERNS
 from ops.demo_model.prose import sentences, vocabulary
+from ops.demo_model.tables import load
 
 _SLOT = re.compile(r"<([^<>]+)>")
 
 
 def write(random: Random, ask: str, slots: Mapping[str, str]) -> str:
     """One training wording of a question, decorated and typed as people type."""
-    text = choose(random, random.choice(PATTERNS[ask]))
+    text = choose(random, random.choice(load("training")[ask]))
     if random.random() < 0.25:
         text = _reword(random, text)
     text = decorate(random, fill(text, slots))
@@ -34,14 +35,22 @@ def _reword(random: Random, text: str) -> str:
     else:
         source = FILLERS if random.random() < 0.5 else vocabulary()
         for _ in range(random.randint(1, 2)):
-            # Never inside a slot, whose name may hold a space.
-            places = [i for i, _ in enumerate(words) if i == 0 or words[i - 1].count("<") == words[i - 1].count(">")]
-            words.insert(random.choice(places), random.choice(source).lower())
+            words.insert(random.choice(_gaps(words)), random.choice(source).lower())
     return " ".join(words)
+
+
+def _gaps(words: list[str]) -> list[int]:
+    """Where a word may be put: never inside a slot, whose name may hold a space."""
+    return [
+        index
+        for index in range(len(words))
+        if index == 0 or words[index - 1].count("<") == words[index - 1].count(">")
+    ]
 
 
 def fill(text: str, slots: Mapping[str, str]) -> str:
     """Replace `<name>`; a capitalised name takes the capitalised value."""
+
     def value(match: re.Match[str]) -> str:
         name = match.group(1)
         return slots[name] if name in slots else capitalised(slots[name.lower()])
@@ -78,10 +87,15 @@ def decorate(random: Random, text: str) -> str:
     text = capitalised(text)
     if text.endswith(".") and random.random() < 0.2:
         text = text[:-1] + random.choice(("?", "!", "", ","))
-    before, after = random.choice(BEFORE), random.choice(AFTER)
-    if before.endswith((", ", ": ", "And ")) and random.random() < 0.7:
-        text = text[:1].lower() + text[1:]
-    return type_carelessly(random, before + text + after)
+    around = load("around")
+    if random.random() < 0.56:
+        before = random.choice(around["before"])
+        if before[-1] in ",:d" and random.random() < 0.7:
+            text = text[:1].lower() + text[1:]
+        text = f"{before} {text}"
+    if random.random() < 0.46:
+        text = f"{text} {random.choice(around['after'])}"
+    return type_carelessly(random, text)
 
 
 def type_carelessly(random: Random, text: str) -> str:

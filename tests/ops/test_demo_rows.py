@@ -14,7 +14,7 @@ from ops.demo_model.batches import finish
 from ops.demo_model.checkpoint import load_model
 from ops.demo_model.drafts import Draft
 from ops.demo_model.model import Learner
-from ops.demo_model.rows import Vocabulary
+from ops.demo_model.rows import Row, Vocabulary
 from ops.demo_model.scenes import sample_scene
 
 CHECKPOINT = Path("workers/demo_model")
@@ -39,8 +39,8 @@ def _images() -> tuple[Draft, list[Image.Image]]:
 @pytest.mark.parametrize("words_first", [False, True])
 def test_branch_equals_request(learner: Learner, words_first: bool) -> None:
     draft, images = _images()
-    row = draft.begin_row()
-    row.ids.clear(), row.segments.clear(), row.positions.clear(), row.weights.clear()
+    row = Row(draft.vocabulary)
+    draft.rows.append(row)
     row.begin("Be brief.")
     if words_first:
         branch = row.branch(sees_images=False)
@@ -78,6 +78,8 @@ def test_branch_equals_request(learner: Learner, words_first: bool) -> None:
             image_grid_thw=features["image_grid_thw"],
             mm_token_type_ids=(ids == row.vocabulary.image_pad).int(),
         ).logits[0, -1]
-    own = [i for i, s in zip(row.ids, row.segments, strict=True) if s in (0, 1, branch.cursor.segment)]
+    own = [
+        i for i, s in zip(row.ids, row.segments, strict=True) if s in (0, 1, branch.cursor.segment)
+    ]
     assert own[:-2] == ids[0].tolist()
     assert torch.allclose(ours, theirs, atol=1e-4), (ours - theirs).abs().max()

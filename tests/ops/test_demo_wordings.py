@@ -5,9 +5,8 @@ from random import Random
 
 import pytest
 
-from ops.demo_model import held_out
 from ops.demo_model.chatter import chat
-from ops.demo_model.patterns import AFTER, BEFORE, PATTERNS
+from ops.demo_model.tables import load
 from ops.demo_model.wordings import choose, decorate, fill, write
 
 
@@ -23,16 +22,18 @@ def _as_regex(pattern: str) -> str:
 
 def _can_write(ask: str, text: str) -> bool:
     """Whether training could ask this, with any lead-in and any closing word."""
-    before, after = ("|".join(map(_plain, words)) for words in (BEFORE, AFTER))
+    before, after = (
+        "|".join(["", *map(_plain, load("around")[side])]) for side in ("before", "after")
+    )
     return any(
         re.fullmatch(f"(?:{before})(?:{_as_regex(pattern)})(?:{after})", _plain(text))
-        for pattern in PATTERNS[ask]
+        for pattern in load("training")[ask]
     )
 
 
-@pytest.mark.parametrize("ask", sorted(PATTERNS))
+@pytest.mark.parametrize("ask", sorted(load("training")))
 def test_held_out_wordings_are_not_in_training(ask: str) -> None:
-    kept = (*held_out.WATCHED.get(ask, ()), *held_out.FINAL.get(ask, ()))
+    kept = (*load("watched").get(ask, ()), *load("final").get(ask, ()))
     assert [text for text in kept if _can_write(ask, text)] == []
 
 
@@ -41,11 +42,11 @@ def test_a_training_wording_would_be_noticed() -> None:
     assert _can_write("shape", "What shape does the <adjective> one have")
 
 
-@pytest.mark.parametrize("ask", sorted(PATTERNS))
+@pytest.mark.parametrize("ask", sorted(load("training")))
 def test_the_check_recognises_whatever_training_writes(ask: str) -> None:
     slots = {name: f"<{name}>" for name in ("thing", "things", "a thing", "adjective", "nth image")}
     for seed in range(30):
-        text = choose(Random(seed), Random(seed).choice(PATTERNS[ask]))
+        text = choose(Random(seed), Random(seed).choice(load("training")[ask]))
         assert _can_write(ask, fill(text.replace("<Thing>", "<thing>"), slots))
 
 
@@ -53,22 +54,22 @@ def test_the_check_recognises_whatever_training_writes(ask: str) -> None:
 def test_held_out_chat_is_not_in_training() -> None:
     random = Random(0)
     trained = {_plain(chat(random)) for _ in range(30_000)}
-    kept = (*held_out.WATCHED["chat"], *held_out.FINAL["chat"])
+    kept = (*load("watched")["chat"], *load("final")["chat"])
     assert [text for text in kept if _plain(text) in trained] == []
 
 
 def test_the_two_held_out_lists_share_nothing() -> None:
     watched, final = (
         {_plain(text) for texts in wordings.values() for text in texts}
-        for wordings in (held_out.WATCHED, held_out.FINAL)
+        for wordings in (load("watched"), load("final"))
     )
     assert not watched & final
 
 
 def test_every_question_has_held_out_wordings() -> None:
-    asks = set(PATTERNS) - {"count_bare", "presence_lone"} | {"chat"}
-    assert set(held_out.WATCHED) == asks
-    assert set(held_out.FINAL) == asks
+    asks = set(load("training")) - {"count_bare", "presence_lone"} | {"chat"}
+    assert set(load("watched")) == asks
+    assert set(load("final")) == asks
 
 
 def test_choose_takes_inner_choices_first() -> None:
@@ -90,7 +91,7 @@ def test_no_slot_stays_open() -> None:
         "adjective": "red",
         "nth image": "image 2",
     }
-    for ask in PATTERNS:
+    for ask in load("training"):
         for seed in range(50):
             assert not set("<>[]|") & set(write(Random(seed), ask, slots))
 
