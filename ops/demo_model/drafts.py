@@ -29,12 +29,12 @@ FACTOR = 32  # pixels a merged token is wide
 MIN_PIXELS, MAX_PIXELS = 16384, 25600
 WEIGHTS: Mapping[str, float] = {  # of a skill's answers in the loss; 1 unless named
     "which": 3.0, "same": 2.5, "compare": 1.5, "describe": 1.3, "describe_nth": 1.2, "count": 1.8,
-    "count_kind": 2.0, "number": 1.5, "position": 1.3, "chat": 0.8, "no_image": 0.6,
-    "one_image": 0.5, "absent": 1.2,
+    "count_kind": 3.0, "number": 1.5, "position": 1.3, "chat": 0.8, "no_image": 0.8,
+    "one_image": 2.0, "absent": 1.3, "detail_nth": 2.0, "yes_no_nth": 1.5,
 }  # fmt: skip
 SHARES: Mapping[str, float] = {  # how readily a skill's question is picked; 1 unless named
     "count": 1.2, "describe": 2.0, "number": 1.5, "which": 2.0, "same": 2.0, "compare": 2.0,
-    "detail_nth": 0.7, "yes_no_nth": 0.7, "absent": 0.7, "yes_no": 0.9,
+    "absent": 0.8, "yes_no": 0.9, "one_image": 2.0, "count_kind": 1.3,
 }  # fmt: skip
 CHAT = Question("chat", "", {}, CAPABILITY)
 
@@ -50,7 +50,7 @@ class Mix:
     num_row_tokens: int  # no question starts beyond this length of a row
 
 
-WARM = Mix({"one": 0.24, "two": 0.25, "many": 0.25, "number": 0.2, "empty": 0.06}, 0.36, 16, 2, 185)
+WARM = Mix({"one": 0.2, "two": 0.27, "many": 0.3, "number": 0.18, "empty": 0.05}, 0.44, 16, 2, 185)
 EARLY = Mix({"one": 0.56, "two": 0.12, "many": 0.05, "number": 0.27}, 0.06, 20, 1, 130)
 MIDDLE = Mix({"one": 0.3, "two": 0.3, "many": 0.15, "number": 0.25}, 0.2, 18, 1, 160)
 
@@ -102,7 +102,7 @@ class Draft:
         """One picture and questions about it."""
         scene = self.scene(mix)
         asked = about_one(self.random, scene)
-        if self.random.random() < 0.25:
+        if self.random.random() < 0.4:
             asked.append(needing_two(self.random))
         self._fill_row(mix, [self.add_picture(scene)], asked)
 

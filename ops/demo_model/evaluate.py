@@ -122,7 +122,7 @@ async def examine(
     candidate: Candidate, options: argparse.Namespace
 ) -> dict[str, list[tuple[Item, str]]]:
     """All replies by skill."""
-    wordings = load("final" if options.final else "watched")
+    wordings = load(options.wordings)
     results: dict[str, list[tuple[Item, str]]] = {}
     for skill in tqdm(options.skills or SKILLS, disable=options.quiet):
         items = list(set_exam(skill, wordings, options.items, options.seed))
@@ -164,7 +164,12 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=300, help="questions per skill")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--at-once", type=int, default=8, help="requests in flight")
-    parser.add_argument("--final", action="store_true", help="the wordings kept for the model card")
+    parser.add_argument(
+        "--wordings",
+        choices=("training", "watched", "final"),
+        default="watched",
+        help="final: those kept for the model card; training has none for chat",
+    )
     parser.add_argument("--skills", nargs="*", choices=SKILLS)
     parser.add_argument("--misses", type=int, default=3, help="failing wordings shown per skill")
     parser.add_argument("--out", type=Path, help="write all replies here, as JSON")

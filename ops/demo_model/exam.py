@@ -9,7 +9,7 @@ from ops.demo_model.questions import CAPABILITY, NO_IMAGE, Question, about_one, 
 from ops.demo_model.render import to_file
 from ops.demo_model.scenes import Kind, Scene, sample_scene, sample_size
 from ops.demo_model.tables import Table
-from ops.demo_model.wordings import capitalised, fill
+from ops.demo_model.wordings import capitalised, choose, fill
 
 KINDS: Mapping[str, tuple[Kind, ...]] = {  # pictures that a skill is examined on
     "colour": ("one", "one", "two", "many"),
@@ -97,7 +97,7 @@ def _ask_two(random: Random, skill: str) -> tuple[tuple[Scene, ...], Question]:
 
 
 def _word(random: Random, question: Question, wordings: Table) -> str:
-    return capitalised(fill(random.choice(wordings[question.ask]), question.slots))
+    return capitalised(fill(choose(random, random.choice(wordings[question.ask])), question.slots))
 
 
 def _arrange(random: Random, question: Question, wording: str, scenes: tuple[Scene, ...]) -> Item:
