@@ -43,3 +43,13 @@ class Prompt:
     streamed: bool
     include_usage: bool  # a usage chunk at the end of the stream
     deadline: float  # seconds on time.monotonic()
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingDefaults:
+    """What a checkpoint says of sampling, for callers who do not say."""
+
+    temperature: float
+    top_p: float
+    top_k: int
+    eos_token_ids: tuple[int, ...]
