@@ -44,7 +44,6 @@ class Checkpoint:
     control_ids: frozenset[int]
     control_pattern: re.Pattern[str]
     control_prefixes: tuple[str, ...]  # every proper, non-empty beginning of a control token
-    longest_token: int  # characters
 
 
 def load_checkpoint(model: Path) -> Checkpoint:
@@ -79,7 +78,6 @@ def load_checkpoint(model: Path) -> Checkpoint:
         control_prefixes=tuple(
             {text[:length] for text in spellings for length in range(1, len(text))}
         ),
-        longest_token=max(map(len, tokenizer.get_vocab())),
     )
 
 

@@ -74,11 +74,15 @@ def without_forgeries(encoding: Encoding, rendered: Rendered, checkpoint: Checkp
         return encoding.ids
     ends = [end for _, end in rendered.ranges]
     ids: list[int] = []
+    letters: dict[str, list[int]] = {}
     for token_id, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
         after = bisect.bisect_right(ends, start)  # the first range that does not end before
         forged = after < len(ends) and rendered.ranges[after][0] < end
         if forged and token_id in checkpoint.control_ids:
-            ids += _letters(rendered.text[start:end], checkpoint)
+            spelling = rendered.text[start:end]
+            if spelling not in letters:
+                letters[spelling] = _letters(spelling, checkpoint)
+            ids += letters[spelling]
         else:
             ids.append(token_id)
     return ids

@@ -19,6 +19,8 @@ from workers.messages import Sampling
 # A rendered prompt with more characters than this for each token of context is looked at from
 # its beginning first: most are refused there, without paying for the rest.
 LONG_CHARACTERS_PER_TOKEN = 16
+# The longest words of vocabularies in use; no text consists of nothing else.
+MOST_CHARACTERS_PER_TOKEN = 128
 
 
 def _byte_letters() -> dict[str, int]:
@@ -67,7 +69,7 @@ def build(
     """
     num_image_tokens = sum(plan.num_tokens for plan in plans)
     limit = _Limit(max_context_tokens, num_image_tokens)
-    _refuse_hopeless(prompt, checkpoint, limit)
+    _refuse_hopeless(prompt, limit)
     rendered = _render(prompt.turns, checkpoint)
     _refuse_long(rendered.text, checkpoint, limit)
     encoding = _tokenize(rendered.text, checkpoint)
@@ -100,13 +102,10 @@ class _Limit:
         )
 
 
-def _refuse_hopeless(prompt: Prompt, checkpoint: Checkpoint, limit: _Limit) -> None:
-    """Refuse what cannot fit before any work is done on it.
-
-    Every turn takes a token or more, and no token has more characters than the longest.
-    """
+def _refuse_hopeless(prompt: Prompt, limit: _Limit) -> None:
+    """Refuse what cannot fit before any work is done on it; a turn takes at least a token."""
     texts = (part for turn in prompt.turns for part in turn.parts if isinstance(part, str))
-    least = sum(map(len, texts)) // checkpoint.longest_token
+    least = sum(map(len, texts)) // MOST_CHARACTERS_PER_TOKEN
     limit.check(limit.num_image_tokens + max(least, len(prompt.turns)), "at least ")
 
 
