@@ -60,7 +60,11 @@ def check_address(address: str, ref: ImageRef) -> httpx.URL:
     # Parsers disagree about a backslash, and with it about the host.
     if url.userinfo or "\\" in address:
         raise refuse("the address should hold no user name, password or backslash")
-    if not host or len(host) > _MAX_NAME_CHARS or not all(_is_label(part) for part in _labels(host)):
+    if (
+        not host
+        or len(host) > _MAX_NAME_CHARS
+        or not all(_is_label(part) for part in _labels(host))
+    ):
         raise refuse("the address names no valid host")
     return url
 
@@ -85,7 +89,7 @@ class Fetcher:
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
             follow_redirects=False,
             limits=httpx.Limits(max_connections=limits.fetch_connections),
-            timeout=None,  # noqa: S113 - one limit over everything, in `fetch`
+            timeout=None,  # `fetch` has one limit over everything
             trust_env=False,
         )
 
