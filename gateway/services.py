@@ -1,0 +1,57 @@
+"""The long-lived parts of one gateway, made once at start and passed to every request."""
+
+import secrets
+from dataclasses import dataclass, field
+
+from config.settings import Settings
+from gateway.admit import Admission
+from gateway.checkpoint import Checkpoint
+from gateway.dispatch import Dispatcher
+from gateway.errors import NotReady
+from gateway.fetch import Fetcher
+from gateway.metrics import Metrics
+from gateway.payload import DecodePool
+from workers.pool import Pool
+
+
+@dataclass(slots=True)
+class Services:
+    """Owned by the gateway's event loop."""
+
+    settings: Settings
+    checkpoint: Checkpoint
+    served_model_name: str
+    metrics: Metrics
+    admission: Admission
+    fetcher: Fetcher
+    decode_pool: DecodePool
+    pool: Pool
+    dispatcher: Dispatcher
+    digest_key: bytes = field(default_factory=lambda: secrets.token_bytes(32))
+    draining: bool = False
+
+    def is_ready(self) -> bool:
+        """Whether each role has a worker that takes jobs and the gateway is not stopping."""
+        views = [view for view in self.pool.fleet().workers if view.ready]
+        roles = {role for view in views for role in view.roles}
+        return not self.draining and roles == {"vision", "language"}
+
+    def max_context_tokens(self) -> int:
+        """Longest prompt plus answer that every ready engine takes.
+
+        Raises:
+            NotReady: no engine is ready.
+        """
+        views = self.pool.fleet().workers
+        limits = [view.max_context_tokens for view in views if view.ready]
+        limits = [limit for limit in limits if limit > 0]
+        if not limits:
+            raise NotReady("no worker with the role language is ready")
+        return min(limits)
+
+    def sample_gauges(self) -> None:
+        """Bring the gauges up to date that no event carries."""
+        for view in self.pool.fleet().workers:
+            self.metrics.worker_ready.labels(view.name).set(view.ready)
+            used = self.pool.arena(view.index).num_bytes_used
+            self.metrics.arena_used_bytes.labels(view.name).set(used)
