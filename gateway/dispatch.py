@@ -1,6 +1,7 @@
 """Jobs out to workers, their events back to whoever waits; every job ends exactly once."""
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from gateway.errors import (
@@ -15,6 +16,7 @@ from gateway.errors import (
 from gateway.metrics import Metrics
 from gateway.place import Candidate, cost
 from workers.arena import Arena
+from workers.link import OutboxFull, WorkerGone
 from workers.messages import (
     Abort,
     Encoded,
@@ -28,7 +30,9 @@ from workers.messages import (
     Taken,
     Tokens,
 )
-from workers.pool import OutboxFull, Pool, WorkerView
+from workers.pool import Pool
+
+_LOST = "the worker that held this request is gone; try again"
 
 
 @dataclass(slots=True)
@@ -38,6 +42,10 @@ class Lease:
     arena: Arena
     region: Region
     num_holders: int = 1
+
+    def view(self) -> memoryview:
+        """The region's bytes, writable."""
+        return self.arena.view(self.region)
 
     def hold(self) -> "Lease":
         """Count one more holder."""
@@ -94,12 +102,20 @@ class _Encoding:
 
     job: EncodeJob
     worker: int
-    lease: Lease
+    leases: list[Lease]
     result: asyncio.Future[Encoded]
+
+    def release(self) -> None:
+        """Let go of the regions: the worker no longer touches them."""
+        for lease in self.leases:
+            lease.release()
 
 
 class Dispatcher:
-    """Knows every job in flight. Owned by the gateway's event loop."""
+    """Knows every job in flight. Owned by the gateway's event loop.
+
+    The pool promises each job sent one last event, also when its worker dies.
+    """
 
     def __init__(self, pool: Pool, metrics: Metrics) -> None:
         self._pool = pool
@@ -118,31 +134,35 @@ class Dispatcher:
         Raises:
             NotReady: there is none.
         """
-        views = self._ready(role)
-        loads = {view.index: 0.0 for view in views}
-        for encoding in self._encodings.values() if role == "vision" else ():
-            loads[encoding.worker] = loads.get(encoding.worker, 0.0) + cost(encoding.job.plan)
-        for ticket in self._tickets.values() if role == "language" else ():
-            loads[ticket.worker] = loads.get(ticket.worker, 0.0) + 1
-        return tuple(Candidate(view.index, view.name, loads[view.index]) for view in views)
-
-    def _ready(self, role: str) -> list[WorkerView]:
-        views = [v for v in self._pool.fleet().workers if v.ready and role in v.roles]
+        fleet = self._pool.fleet()
+        views = fleet.vision if role == "vision" else fleet.language
         if not views:
             raise NotReady(f"no worker with the role {role} is ready")
-        return views
+        loads = {view.index: 0.0 for view in views}
+        for worker, load in self._loads(role):
+            if worker in loads:
+                loads[worker] += load
+        return tuple(Candidate(view.index, view.name, loads[view.index]) for view in views)
 
-    async def encode(self, worker: int, job: EncodeJob, lease: Lease) -> Encoded:
-        """Have `worker` encode one image into the leased region; the lease is held meanwhile.
+    def _loads(self, role: str) -> Iterator[tuple[int, float]]:
+        if role == "vision":
+            for encoding in self._encodings.values():
+                yield encoding.worker, cost(encoding.job.plan)
+        else:
+            for ticket in self._tickets.values():
+                yield ticket.worker, 1.0
 
-        Cancelling it tells the worker; the region stays held until the worker has let go.
+    async def encode(self, worker: int, job: EncodeJob, leases: tuple[Lease, ...]) -> Encoded:
+        """Have `worker` encode one image; the leases on its regions are held meanwhile.
+
+        Cancelling it tells the worker; the regions stay held until the worker has let go.
 
         Raises:
             ServeError: the job failed, ran out of time, or its worker died.
         """
-        encoding = _Encoding(job, worker, lease, asyncio.get_running_loop().create_future())
+        result: asyncio.Future[Encoded] = asyncio.get_running_loop().create_future()
         self._send(worker, job)
-        lease.hold()
+        encoding = _Encoding(job, worker, [lease.hold() for lease in leases], result)
         self._encodings[job.job_id] = encoding
         try:
             return await encoding.result
@@ -183,18 +203,9 @@ class Dispatcher:
             case _:
                 pass
 
-    def on_lost(self, worker: int) -> None:
-        """Fail by name everything that a dead worker held."""
-        held = [e.job.job_id for e in self._encodings.values() if e.worker == worker]
-        held += [t.job_id for t in self._tickets.values() if t.worker == worker]
-        self._fail(held)
-
     def fail_all(self) -> None:
         """Fail every job: the gateway stops and its workers with it."""
-        self._fail([*self._encodings, *self._tickets])
-
-    def _fail(self, job_ids: list[str]) -> None:
-        for job_id in job_ids:
+        for job_id in [*self._encodings, *self._tickets]:
             self._failed(Failed(job_id=job_id, kind="lost", message="the worker is gone"))
 
     def _send(self, worker: int, message: EncodeJob | GenerateJob) -> None:
@@ -202,19 +213,17 @@ class Dispatcher:
             self._pool.send(worker, message)
         except OutboxFull as error:
             raise Overloaded("the worker's inbox is full") from error
+        except WorkerGone as error:
+            raise WorkerLost(_LOST) from error
 
     def _abort(self, worker: int, job_id: str) -> None:
-        try:
-            self._pool.send(worker, Abort(job_id=job_id))
-        except OutboxFull:
-            # A worker that reads nothing is found and ended by the pool; the job ends with it.
-            return
+        self._pool.send(worker, Abort(job_id=job_id))
 
     def _encoded(self, event: Encoded) -> None:
         encoding = self._encodings.pop(event.job_id, None)
         if encoding is None:
             return
-        encoding.lease.release()
+        encoding.release()
         self._metrics.images_encoded.inc()
         self._metrics.image_patches.inc(encoding.job.plan.num_patches)
         for stage in ("queue", "preprocess", "encode"):
@@ -226,7 +235,7 @@ class Dispatcher:
     def _failed(self, event: Failed) -> None:
         encoding = self._encodings.pop(event.job_id, None)
         if encoding is not None:
-            encoding.lease.release()
+            encoding.release()
             if not encoding.result.done():
                 encoding.result.set_exception(to_error(event))
         elif event.job_id in self._tickets:
@@ -254,6 +263,6 @@ def to_error(failed: Failed) -> ServeError:
         case "deadline":
             return DeadlinePassed("the request's time limit ran out")
         case "lost":
-            return WorkerLost("the worker that held this request is gone; try again")
+            return WorkerLost(_LOST)
         case "internal":
             return WorkerFailed("a worker failed on this request")

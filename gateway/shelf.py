@@ -1,9 +1,10 @@
 """Placed images in, arena room for their pixels and embeddings out.
 
-A request reserves all it needs on one owner's arena in one piece, and the arenas in ascending
-order, so that two requests never wait for each other.
+A request reserves all it needs on one owner's arena at once, and the arenas in ascending order,
+so that two requests never wait for each other.
 """
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from gateway.dispatch import Lease
@@ -13,76 +14,62 @@ from workers.arena import ArenaTooSmall
 from workers.messages import Region
 from workers.pool import Pool
 
-_ALIGNMENT = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where one image's pixels lie and where its embeddings go."""
-
-    pixels: Region
-    embeddings: Region
-
 
 @dataclass(frozen=True, slots=True)
 class Shelf:
-    """Room for all images of a request that one owner encodes, by the image's prompt index."""
+    """Where one image's pixels lie, where its embeddings go, and who encodes it."""
 
-    lease: Lease
-    places: dict[int, Place]
+    owner: int
+    pixels: Lease
+    embeddings: Lease
 
 
 async def reserve_shelves(
-    pool: Pool, tasks: list[ImageTask], placement: Placement
+    pool: Pool, tasks: list[ImageTask], placement: Placement, cleanup: ExitStack
 ) -> dict[int, Shelf]:
-    """Wait for room on every owner that the placement names; nothing is held on failure.
+    """Wait for room on every owner that the placement names; `cleanup` gives it back.
+
+    Returns:
+        each image's shelf, by its index in the prompt.
 
     Raises:
         CallerError: the images can never fit an arena.
         NotReady: an owner was lost meanwhile.
     """
     shelves: dict[int, Shelf] = {}
-    try:
-        for owner in sorted(set(placement.owners.values())):
-            mine = [task for task in tasks if placement.owners[task.index] == owner]
-            shelves[owner] = await _reserve(pool, owner, mine)
-    except BaseException:
-        for shelf in shelves.values():
-            shelf.lease.release()
-        raise
+    for owner in sorted(set(placement.owners.values())):
+        mine = [task for task in tasks if placement.owners[task.index] == owner]
+        leases = await _reserve(pool, owner, mine, cleanup)
+        pairs = zip(leases[::2], leases[1::2], strict=True)
+        for task, (pixels, embeddings) in zip(mine, pairs, strict=True):
+            shelves[task.index] = Shelf(owner, pixels, embeddings)
     return shelves
 
 
-async def _reserve(pool: Pool, owner: int, tasks: list[ImageTask]) -> Shelf:
-    per_token = pool.fleet().workers[owner].embedding_bytes_per_token
+async def _reserve(
+    pool: Pool, owner: int, tasks: list[ImageTask], cleanup: ExitStack
+) -> list[Lease]:
+    """Two leases per image: its pixels, its embeddings."""
+    per_token = pool.fleet().workers[owner].facts.embedding_bytes_per_token
     if per_token == 0:
-        raise NotReady("the image's owner is starting again; try again")
-    sizes = [_sizes(task, per_token) for task in tasks]
-    total = sum(_padded(pixels) + _padded(embeddings) for pixels, embeddings in sizes)
-    arena = pool.arena(owner)
+        raise NotReady("the image's owner is starting; try again")
+    arena = pool.arenas[owner]
+    sizes = [size for task in tasks for size in _sizes(task, per_token)]
     try:
-        region = await arena.reserve(total)
+        regions: tuple[Region, ...] = await arena.reserve_all(sizes)
     except ArenaTooSmall as error:
         raise CallerError(
-            f"the images need {total} bytes of shared memory; the limit is {arena.num_bytes}",
+            f"the images need {sum(sizes)} bytes of shared memory at once; "
+            f"the limit is {arena.num_bytes}",
             param="messages",
             code="images_too_large",
         ) from error
-    places: dict[int, Place] = {}
-    offset = region.offset
-    for task, (pixels, embeddings) in zip(tasks, sizes, strict=True):
-        behind = offset + _padded(pixels)
-        places[task.index] = Place(
-            Region(region.arena, offset, pixels), Region(region.arena, behind, embeddings)
-        )
-        offset = behind + _padded(embeddings)
-    return Shelf(Lease(arena, region), places)
+    leases = [Lease(arena, region) for region in regions]
+    for lease in leases:
+        cleanup.callback(lease.release)
+    return leases
 
 
 def _sizes(task: ImageTask, per_token: int) -> tuple[int, int]:
     height, width = task.plan.resized_size
     return height * width * 3, task.plan.num_tokens * per_token
-
-
-def _padded(num_bytes: int) -> int:
-    return -(-num_bytes // _ALIGNMENT) * _ALIGNMENT
