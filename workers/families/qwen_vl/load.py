@@ -97,7 +97,8 @@ def load_parts(model: Path, roles: tuple[str, ...], dtype: str, progress: Progre
 def _text_model(loaded: Any) -> "TextModel":
     from workers.families.qwen_vl.text import TextModel
 
-    return TextModel(loaded.model.language_model, loaded.lm_head)
+    deepstack = getattr(loaded.config.vision_config, "deepstack_visual_indexes", ())
+    return TextModel(loaded.model.language_model, loaded.lm_head, len(deepstack))
 
 
 def _without(parent: Any, parts: list[tuple[str, str]]) -> Any:
