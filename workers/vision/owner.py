@@ -10,19 +10,12 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from workers.arena import Arenas
 from workers.messages import Encoded, EncodeJob, Failed, FailKind, FromWorker, Pixels, Region
 from workers.vision.batch import choose_batch
 from workers.vision.preprocess import Preprocessor
 
 logger = logging.getLogger(__name__)
-
-
-class Arenas(Protocol):
-    """Shared memory by region."""
-
-    def view(self, region: Region) -> memoryview:
-        """The region's bytes, writable, without a copy."""
-        ...
 
 
 class Encoder(Protocol):

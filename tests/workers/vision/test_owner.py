@@ -1,6 +1,7 @@
 """The owner answers as transformers does, fails only the culprit, and ends every job once."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from tests.checkpoints import make_checkpoint
+from workers.arena import Arena, Arenas
 from workers.families.qwen_vl.layout import QwenLayout, read_layout
 from workers.families.qwen_vl.load import load_models
 from workers.families.qwen_vl.vision import VisionModel
@@ -23,37 +25,34 @@ from workers.vision.owner import Owner
 SIZES = [(64, 96), (150, 90), (33, 210), (120, 121), (75, 76)]
 
 
-@dataclass
 class Memory:
-    """An arena of one's own: allocates forward, never frees."""
+    """One link's arena, seen from both of its ends."""
 
-    data: bytearray = field(default_factory=lambda: bytearray(1 << 22))
-    used: int = 0
+    def __init__(self) -> None:
+        self.gateway = Arena(0, 1 << 22)
+        self.worker = Arenas([os.dup(self.gateway.file_number)])
 
     def allocate(self, num_bytes: int) -> Region:
-        offset = self.used
-        self.used += -(-num_bytes // 64) * 64
-        return Region(arena=0, offset=offset, num_bytes=num_bytes)
-
-    def view(self, region: Region) -> memoryview:
-        return memoryview(self.data)[region.offset : region.offset + region.num_bytes]
+        region = self.gateway.allocate(num_bytes)
+        assert region is not None
+        return region
 
 
 @dataclass
 class Bench:
-    """A layout, a tower, and what is needed to make jobs for them."""
+    """A layout, a tower, what is needed to make jobs for them, and what they should give."""
 
-    path: Path
     layout: QwenLayout
     vision: VisionModel
-    memory: Memory = field(default_factory=Memory)
+    expected: list[Tensor]  # per picture: [levels, tokens, hidden], by transformers, alone
+    memory: Memory
 
     def job(self, name: str, image: Image.Image, seconds_left: float = 60.0) -> EncodeJob:
         plan = self.layout.plan((image.height, image.width), "cpu")
         height, width = plan.resized_size
         raw = image.resize((width, height), Image.Resampling.BICUBIC).tobytes()
         region = self.memory.allocate(len(raw))
-        self.memory.view(region)[:] = raw
+        self.memory.gateway.view(region)[:] = raw
         target = self.memory.allocate(plan.num_tokens * self.vision.embedding_bytes_per_token)
         return EncodeJob(
             job_id=name,
@@ -66,21 +65,25 @@ class Bench:
     def result(self, job: EncodeJob, event: FromWorker) -> Tensor:
         assert isinstance(event, Encoded)
         assert event.dtype == "float32"
-        view = self.memory.view(job.target)
+        view = self.memory.gateway.view(job.target)
         return torch.frombuffer(view, dtype=torch.float32).view(event.shape)
 
 
 @pytest.fixture(scope="module", params=["qwen2_5_vl", "qwen3_vl"])
-def loaded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Bench:
+def loaded(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[QwenLayout, VisionModel, list[Tensor]]:
     path = make_checkpoint(tmp_path_factory.mktemp("owner"), request.param)
     models = load_models(path, ("vision",), "cpu", "float32", lambda _done, _total: None)
     assert models.vision is not None
-    return Bench(path, read_layout(path), models.vision)
+    return read_layout(path), models.vision, references(path)
 
 
 @pytest.fixture
-def bench(loaded: Bench) -> Bench:
-    return Bench(loaded.path, loaded.layout, loaded.vision)
+def bench(loaded: tuple[QwenLayout, VisionModel, list[Tensor]]) -> Iterator[Bench]:
+    memory = Memory()
+    yield Bench(*loaded, memory)
+    memory.gateway.close()
 
 
 def pictures() -> list[Image.Image]:
@@ -141,7 +144,7 @@ class Flaky:
 
 @pytest.mark.parametrize("max_patches", [1, 60, 1 << 20])
 def test_embeddings_equal_transformers_whatever_the_batch(bench: Bench, max_patches: int) -> None:
-    owner = Owner(bench.vision, bench.memory, max_patches)
+    owner = Owner(bench.vision, bench.memory.worker, max_patches)
     jobs = [bench.job(f"job-{index}", image) for index, image in enumerate(pictures())]
     for job in jobs:
         owner.put(job)
@@ -149,24 +152,24 @@ def test_embeddings_equal_transformers_whatever_the_batch(bench: Bench, max_patc
     events = run_until_idle(owner)
 
     assert ids(events, Encoded) == [job.job_id for job in jobs]
-    for job, event, expected in zip(jobs, events, references(bench.path), strict=True):
+    for job, event, expected in zip(jobs, events, bench.expected, strict=True):
         torch.testing.assert_close(bench.result(job, event), expected, rtol=0, atol=1e-5)
 
 
 def test_swapped_pixels_are_noticed_by_the_comparison(bench: Bench) -> None:
-    owner = Owner(bench.vision, bench.memory, 1 << 20)
+    owner = Owner(bench.vision, bench.memory.worker, 1 << 20)
     job = bench.job("upside-down", pictures()[0].transpose(Image.Transpose.ROTATE_180))
     owner.put(job)
 
     result = bench.result(job, owner.step()[0])
 
-    assert float((result - references(bench.path)[0]).abs().max()) > 1e-2
+    assert float((result - bench.expected[0]).abs().max()) > 1e-2
 
 
 def test_a_step_takes_one_batch_within_the_limit_in_order(bench: Bench) -> None:
     jobs = [bench.job(f"job-{index}", image) for index, image in enumerate(pictures())]
     first_two = sum(job.plan.num_patches for job in jobs[:2])
-    owner = Owner(bench.vision, bench.memory, first_two)
+    owner = Owner(bench.vision, bench.memory.worker, first_two)
     for job in jobs:
         owner.put(job)
 
@@ -177,7 +180,7 @@ def test_a_step_takes_one_batch_within_the_limit_in_order(bench: Bench) -> None:
 
 
 def test_timings_are_told(bench: Bench) -> None:
-    owner = Owner(bench.vision, bench.memory, 1 << 20)
+    owner = Owner(bench.vision, bench.memory.worker, 1 << 20)
     owner.put(bench.job("timed", pictures()[1]))
 
     event = owner.step()[0]
@@ -192,7 +195,7 @@ def test_timings_are_told(bench: Bench) -> None:
 def test_only_the_culprit_of_a_batch_fails(bench: Bench, fault: Exception | None) -> None:
     jobs = [bench.job(f"job-{index}", image) for index, image in enumerate(pictures())]
     flaky = Flaky(bench.vision, jobs[2].plan.grid, fault)
-    owner = Owner(flaky, bench.memory, 1 << 20)
+    owner = Owner(flaky, bench.memory.worker, 1 << 20)
     for job in jobs:
         owner.put(job)
 
@@ -204,26 +207,26 @@ def test_only_the_culprit_of_a_batch_fails(bench: Bench, fault: Exception | None
     failed = next(event for event in events if isinstance(event, Failed))
     assert failed.kind == "internal"
     assert "secret" not in failed.message
-    expected = references(bench.path)[4]
+    expected = bench.expected[4]
     torch.testing.assert_close(bench.result(jobs[4], events[4]), expected, rtol=0, atol=1e-5)
 
 
 def test_values_that_are_not_finite_are_never_written(bench: Bench) -> None:
     job = bench.job("spoilt", pictures()[0])
-    owner = Owner(Flaky(bench.vision, job.plan.grid, None), bench.memory, 1 << 20)
+    owner = Owner(Flaky(bench.vision, job.plan.grid, None), bench.memory.worker, 1 << 20)
     owner.put(job)
 
     (event,) = owner.step()
 
     assert isinstance(event, Failed)
     assert "finite" in event.message
-    assert not any(bench.memory.view(job.target))
+    assert not any(bench.memory.gateway.view(job.target))
 
 
 def test_a_broken_device_ends_the_worker(bench: Bench) -> None:
     job = bench.job("unlucky", pictures()[0])
     broken = Flaky(bench.vision, job.plan.grid, torch.AcceleratorError("device is lost"))
-    owner = Owner(broken, bench.memory, 1 << 20)
+    owner = Owner(broken, bench.memory.worker, 1 << 20)
     owner.put(job)
 
     with pytest.raises(torch.AcceleratorError):
@@ -252,7 +255,7 @@ def wrong_tokens(job: EncodeJob) -> EncodeJob:
 
 @pytest.mark.parametrize("spoil", [wrong_size, short_pixels, short_target, wrong_tokens])
 def test_a_job_that_does_not_fit_its_plan_fails_alone(bench: Bench, spoil: Any) -> None:
-    owner = Owner(bench.vision, bench.memory, 1 << 20)
+    owner = Owner(bench.vision, bench.memory.worker, 1 << 20)
     images = pictures()
     owner.put(bench.job("good", images[0]))
     owner.put(spoil(bench.job("bad", images[1])))
@@ -263,7 +266,7 @@ def test_a_job_that_does_not_fit_its_plan_fails_alone(bench: Bench, spoil: Any) 
 
 
 def test_job_past_its_deadline_is_not_encoded(bench: Bench) -> None:
-    owner = Owner(bench.vision, bench.memory, 1 << 20)
+    owner = Owner(bench.vision, bench.memory.worker, 1 << 20)
     owner.put(bench.job("late", pictures()[0], seconds_left=-1.0))
     owner.put(bench.job("in-time", pictures()[1]))
 
@@ -278,7 +281,7 @@ def test_job_past_its_deadline_is_not_encoded(bench: Bench) -> None:
 
 
 def test_aborted_job_ends_once_and_is_not_encoded(bench: Bench) -> None:
-    owner = Owner(bench.vision, bench.memory, 1 << 20)
+    owner = Owner(bench.vision, bench.memory.worker, 1 << 20)
     owner.put(bench.job("gone", pictures()[0]))
     owner.put(bench.job("stays", pictures()[1]))
     owner.abort("gone")
@@ -291,7 +294,7 @@ def test_aborted_job_ends_once_and_is_not_encoded(bench: Bench) -> None:
 
 
 def test_abort_after_the_end_does_nothing(bench: Bench) -> None:
-    owner = Owner(bench.vision, bench.memory, 1 << 20)
+    owner = Owner(bench.vision, bench.memory.worker, 1 << 20)
     owner.put(bench.job("done", pictures()[0]))
     owner.step()
 
