@@ -5,28 +5,8 @@ a first pixel of `PIXEL_FAULTS` (send one plain colour as PNG). A checkpoint fol
 `START_FAULTS` provokes them while loading.
 """
 
-import os
-import signal
-import time
-import zlib
-from collections.abc import Callable, Sequence
 
-import numpy as np
 
-from workers.arena import Arenas
-from workers.messages import (
-    Encoded,
-    EncodeJob,
-    Failed,
-    Finished,
-    FromWorker,
-    GenerateJob,
-    Ready,
-    Start,
-    Stats,
-    Taken,
-    Tokens,
-)
 
 HIDDEN = 8  # float32 values per image token
 CONTEXT_TOKENS = 4096

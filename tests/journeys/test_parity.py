@@ -118,7 +118,7 @@ def subject(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[S
 
 
 def ask(server: Server, case: Case) -> tuple[str, int, int]:
-    answer = server.client().chat.completions.create(
+    answer = server.client.chat.completions.create(
         model=server.model,
         messages=over_http(case),  # type: ignore[arg-type]
         max_tokens=MAX_TOKENS,
