@@ -137,7 +137,8 @@ class Exchange:
             request,
             request_id=self._job_id,
             defaults=services.checkpoint.sampling_defaults,
-            settings=services.settings,
+            limits=services.settings.images,
+            request_seconds=services.settings.server.request_seconds,
             now=self._begun,
         )
 

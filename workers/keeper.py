@@ -183,8 +183,8 @@ class Keeper:
     def _lose(self, reason: str) -> None:
         self._failure = reason
         jobs, self._jobs = self._jobs, {}
-        if not self._stopping.is_set():
-            logger.error("%s %s; it held %d jobs", self._start.name, reason, len(jobs))
+        level = logging.INFO if self._stopping.is_set() else logging.ERROR
+        logger.log(level, "%s %s; it held %d jobs", self._start.name, reason, len(jobs))
         for job_id in jobs:
             self._hand_on(self._lost(job_id, reason))
         if not self._stopping.is_set():
