@@ -79,7 +79,9 @@ class Arena:
         """
         needed = sum(_aligned(size) for size in sizes)
         if needed > self.num_bytes:
-            raise ArenaTooSmall(f"{needed} bytes are needed at once; the arena has {self.num_bytes}")
+            raise ArenaTooSmall(
+                f"{needed} bytes are needed at once; the arena has {self.num_bytes}"
+            )
         regions = None if self._waiting else self._take_all(tuple(sizes))
         if regions is not None:
             return regions

@@ -94,8 +94,11 @@ class Pool:
         listener = Listener(on_event, on_lost)
         self._keepers = tuple(
             Keeper(
-                index, _start_message(self._settings, spec, threads), launch,
-                self._settings.workers, listener,
+                index,
+                _start_message(self._settings, spec, threads),
+                launch,
+                self._settings.workers,
+                listener,
             )
             for index, spec in enumerate(self._specs)
         )
