@@ -105,6 +105,24 @@ def test_early_and_late_weight_names_load_alike(
         assert_equal_weights(load_parts(copy, roles, "float32", ignore), original, prefixes)
 
 
+def test_config_without_nesting_loads_with_early_names(copy: Path, original: Any) -> None:
+    config = json.loads((copy / "config.json").read_text())
+    if config["model_type"] == "qwen3_vl":
+        return  # never had it
+    flat = config.pop("text_config") | config
+    rope = flat.pop("rope_parameters")
+    flat |= {"rope_theta": rope["rope_theta"]}
+    flat["rope_scaling"] = {"type": "mrope", "mrope_section": rope["mrope_section"]}
+    flat["vision_config"]["model_type"] = flat["model_type"]
+    (copy / "config.json").write_text(json.dumps(flat))
+    replace_weights(copy, {early_spelling(name): each for name, each in weights(copy).items()})
+
+    loaded = load_parts(copy, BOTH, "float32", ignore)
+
+    assert_equal_weights(loaded, original, VISION + LANGUAGE)
+    assert loaded.config.text_config.rope_parameters["mrope_section"] == rope["mrope_section"]
+
+
 @pytest.mark.parametrize(
     ("roles", "lost"),
     [
