@@ -79,7 +79,7 @@ def _is_label(label: str) -> bool:
 
 
 class Fetcher:
-    """Fetches images; owns the connections, so it is closed with `aclose`."""
+    """Fetches images; owns the connections, so it is closed with `close`."""
 
     def __init__(self, limits: ImageSettings) -> None:
         self._limits = limits
@@ -93,7 +93,7 @@ class Fetcher:
             trust_env=False,
         )
 
-    async def aclose(self) -> None:
+    async def close(self) -> None:
         await self._client.aclose()
 
     async def fetch(self, ref: ImageRef) -> SourceImage:

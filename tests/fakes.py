@@ -49,5 +49,3 @@ PIXEL_FAULTS = {
 }
 START_FAULTS = ("fail-to-load", "die-while-loading", "hang-while-loading")
 TOKENS_BEFORE_DEATH = 3
-
-
