@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import httpx
 import openai
@@ -31,11 +32,11 @@ class Server:
     lines: list[str] = field(default_factory=list)
 
     @cached_property
-    def client(self) -> openai.OpenAI:
-        """The official client, without its own retries."""
+    def client(self) -> Any:
+        """The official client, without its own retries; untyped, to send what its types forbid."""
         return openai.OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0)
 
-    def async_client(self) -> openai.AsyncOpenAI:
+    def async_client(self) -> Any:
         """The official asynchronous client, to be closed by who asks for it."""
         return openai.AsyncOpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0)
 
