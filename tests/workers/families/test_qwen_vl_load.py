@@ -234,6 +234,43 @@ def test_dtype_is_as_requested_and_float32_by_default_on_cpu(
     assert models.vision.dtype == loaded
 
 
+def test_both_roles_share_one_load_and_keep_their_own_attention(
+    checkpoint: Path, original: Any
+) -> None:
+    num_calls = 0
+
+    def count(_done: int, _total: int) -> None:
+        nonlocal num_calls
+        num_calls += 1
+
+    models = load_models(checkpoint, BOTH, "cpu", "auto", count)
+
+    assert num_calls == len(list(original.named_parameters())) + 1
+    assert models.vision is not None
+    assert models.text is not None
+    assert models.text.num_deepstack_levels == models.vision.num_levels - 1
+    assert models.text.hidden_size == models.vision.hidden_size
+    patches = torch.randn(24, original.model.visual.patch_embed.proj.weight[0].numel())
+    output = original.model.get_image_features(patches, torch.tensor([[1, 4, 6]]))
+    torch.testing.assert_close(
+        models.vision.encode(patches, [(1, 4, 6)])[0][0],
+        output.pooler_output[0],
+        rtol=0,
+        atol=1e-5,
+    )
+
+
+@pytest.mark.parametrize("num_levels", [0, 2])
+def test_language_alone_knows_the_deepstack_levels(tmp_path: Path, num_levels: int) -> None:
+    path = make_checkpoint(tmp_path, "qwen3_vl" if num_levels else "qwen2_5_vl")
+
+    models = load_models(path, ("language",), "cpu", "auto", ignore)
+
+    assert models.vision is None
+    assert models.text is not None
+    assert models.text.num_deepstack_levels == num_levels
+
+
 def test_quantised_checkpoint_is_refused_before_reading_weights(copy: Path) -> None:
     config = json.loads((copy / "config.json").read_text())
     config["quantization_config"] = {"quant_method": "gptq"}
