@@ -1,6 +1,7 @@
 """Jobs out to workers, their events back to whoever waits; every job ends exactly once."""
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from gateway.errors import (
@@ -28,7 +29,9 @@ from workers.messages import (
     Taken,
     Tokens,
 )
-from workers.pool import OutboxFull, Pool, WorkerView
+from workers.pool import OutboxFull, Pool
+
+_LOST = "the worker that held this request is gone; try again"
 
 
 @dataclass(slots=True)
@@ -99,7 +102,10 @@ class _Encoding:
 
 
 class Dispatcher:
-    """Knows every job in flight. Owned by the gateway's event loop."""
+    """Knows every job in flight. Owned by the gateway's event loop.
+
+    The pool promises each job sent one last event, also when its worker dies.
+    """
 
     def __init__(self, pool: Pool, metrics: Metrics) -> None:
         self._pool = pool
@@ -118,31 +124,34 @@ class Dispatcher:
         Raises:
             NotReady: there is none.
         """
-        views = self._ready(role)
-        loads = {view.index: 0.0 for view in views}
-        for encoding in self._encodings.values() if role == "vision" else ():
-            loads[encoding.worker] = loads.get(encoding.worker, 0.0) + cost(encoding.job.plan)
-        for ticket in self._tickets.values() if role == "language" else ():
-            loads[ticket.worker] = loads.get(ticket.worker, 0.0) + 1
-        return tuple(Candidate(view.index, view.name, loads[view.index]) for view in views)
-
-    def _ready(self, role: str) -> list[WorkerView]:
-        views = [v for v in self._pool.fleet().workers if v.ready and role in v.roles]
+        views = self._pool.fleet().holding(role)
         if not views:
             raise NotReady(f"no worker with the role {role} is ready")
-        return views
+        loads = {view.index: 0.0 for view in views}
+        for worker, load in self._loads(role):
+            if worker in loads:
+                loads[worker] += load
+        return tuple(Candidate(view.index, view.name, loads[view.index]) for view in views)
+
+    def _loads(self, role: str) -> Iterator[tuple[int, float]]:
+        if role == "vision":
+            for encoding in self._encodings.values():
+                yield encoding.worker, cost(encoding.job.plan)
+        else:
+            for ticket in self._tickets.values():
+                yield ticket.worker, 1.0
 
     async def encode(self, worker: int, job: EncodeJob, lease: Lease) -> Encoded:
-        """Have `worker` encode one image into the leased region; the lease is held meanwhile.
+        """Have `worker` encode one image; the lease on its regions is held meanwhile.
 
-        Cancelling it tells the worker; the region stays held until the worker has let go.
+        Cancelling it tells the worker; the regions stay held until the worker has let go.
 
         Raises:
             ServeError: the job failed, ran out of time, or its worker died.
         """
-        encoding = _Encoding(job, worker, lease, asyncio.get_running_loop().create_future())
+        result: asyncio.Future[Encoded] = asyncio.get_running_loop().create_future()
         self._send(worker, job)
-        lease.hold()
+        encoding = _Encoding(job, worker, lease.hold(), result)
         self._encodings[job.job_id] = encoding
         try:
             return await encoding.result
@@ -183,18 +192,9 @@ class Dispatcher:
             case _:
                 pass
 
-    def on_lost(self, worker: int) -> None:
-        """Fail by name everything that a dead worker held."""
-        held = [e.job.job_id for e in self._encodings.values() if e.worker == worker]
-        held += [t.job_id for t in self._tickets.values() if t.worker == worker]
-        self._fail(held)
-
     def fail_all(self) -> None:
         """Fail every job: the gateway stops and its workers with it."""
-        self._fail([*self._encodings, *self._tickets])
-
-    def _fail(self, job_ids: list[str]) -> None:
-        for job_id in job_ids:
+        for job_id in [*self._encodings, *self._tickets]:
             self._failed(Failed(job_id=job_id, kind="lost", message="the worker is gone"))
 
     def _send(self, worker: int, message: EncodeJob | GenerateJob) -> None:
@@ -204,11 +204,7 @@ class Dispatcher:
             raise Overloaded("the worker's inbox is full") from error
 
     def _abort(self, worker: int, job_id: str) -> None:
-        try:
-            self._pool.send(worker, Abort(job_id=job_id))
-        except OutboxFull:
-            # A worker that reads nothing is found and ended by the pool; the job ends with it.
-            return
+        self._pool.send(worker, Abort(job_id=job_id))
 
     def _encoded(self, event: Encoded) -> None:
         encoding = self._encodings.pop(event.job_id, None)
@@ -254,6 +250,6 @@ def to_error(failed: Failed) -> ServeError:
         case "deadline":
             return DeadlinePassed("the request's time limit ran out")
         case "lost":
-            return WorkerLost("the worker that held this request is gone; try again")
+            return WorkerLost(_LOST)
         case "internal":
             return WorkerFailed("a worker failed on this request")

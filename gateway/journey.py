@@ -11,6 +11,7 @@ import anyio.to_thread
 
 from gateway.admit import Permit
 from gateway.answer import Answer
+from gateway.dispatch import Lease, Ticket
 from gateway.errors import ImageRejected, ServeError
 from gateway.fetch import SourceImage
 from gateway.header import ImageHeader, read_header
@@ -19,7 +20,7 @@ from gateway.payload import decode_pixels
 from gateway.place import ImageTask, Placement, place
 from gateway.prompt import ImageRef, Prompt
 from gateway.services import Services
-from gateway.shelf import Place, Shelf, reserve_shelves
+from gateway.shelf import Shelf, reserve_shelves
 from gateway.text import PromptTokens, build
 from workers.families import ImageShapeError
 from workers.families.plan import ImagePlan
@@ -57,11 +58,16 @@ class Journey:
         pictures = await together(self._look(image) for image in self._prompt.images)
         tokens = await self._tokenise(tuple(picture.task.plan for picture in pictures))
         placement = self._place(pictures)
-        shelves = await self._reserve(pictures, placement, cleanup)
-        spans = await together(
-            self._encode(picture, tokens, placement, shelves) for picture in pictures
-        )
-        return self._generate(tokens, placement, tuple(spans), shelves, cleanup)
+        with ExitStack() as desk:  # the regions; the ticket holds on to those it still needs
+            shelves = await self._reserve(pictures, placement, desk)
+            spans = await together(
+                self._encode(picture, tokens, shelves[picture.task.index]) for picture in pictures
+            )
+            leases = list({shelf.owner: shelf.lease for shelf in shelves.values()}.values())
+            ticket = self._generate(tokens, placement.engine, tuple(spans), leases)
+        cleanup.callback(self._services.dispatcher.close, ticket)
+        num_image_tokens = sum(span.num_tokens for span in spans)
+        return Answer(self._services, self._prompt, ticket, tokens.num_tokens, num_image_tokens)
 
     async def _look(self, image: ImageRef) -> Picture:
         services = self._services
@@ -109,67 +115,45 @@ class Journey:
     ) -> dict[int, Shelf]:
         tasks = [picture.task for picture in pictures]
         with self._services.metrics.stage("reserve"):
-            shelves = await reserve_shelves(self._services.pool, tasks, placement)
-        for shelf in shelves.values():
-            cleanup.callback(shelf.lease.release)
-        return shelves
+            return await reserve_shelves(self._services.pool, tasks, placement, cleanup)
 
-    async def _encode(
-        self,
-        picture: Picture,
-        tokens: PromptTokens,
-        placement: Placement,
-        shelves: dict[int, Shelf],
-    ) -> Span:
+    async def _encode(self, picture: Picture, tokens: PromptTokens, shelf: Shelf) -> Span:
         task, services = picture.task, self._services
-        worker = placement.owners[task.index]
-        shelf = shelves[worker]
-        here = shelf.places[task.index]
         with services.metrics.stage("decode"):
             pixels = await services.decode_pool.run(
                 self._prompt.request_id, decode_pixels, picture.source, picture.header, task.plan
             )
-        shelf.lease.arena.view(here.pixels)[:] = pixels
-        job = self._encode_job(task, here)
-        encoded = await services.dispatcher.encode(worker, job, shelf.lease)
+        shelf.lease.arena.view(shelf.pixels)[:] = pixels
+        job = self._encode_job(task, shelf)
+        encoded = await services.dispatcher.encode(shelf.owner, job, shelf.lease)
         return Span(
             start=tokens.image_starts[task.index],
             num_tokens=task.plan.num_tokens,
             grid=task.plan.grid,
-            embeddings=TensorRef(here.embeddings, encoded.dtype, encoded.shape),
+            embeddings=TensorRef(shelf.embeddings, encoded.dtype, encoded.shape),
         )
 
-    def _encode_job(self, task: ImageTask, here: Place) -> EncodeJob:
+    def _encode_job(self, task: ImageTask, shelf: Shelf) -> EncodeJob:
         height, width = task.plan.resized_size
         return EncodeJob(
             job_id=f"{self._prompt.request_id}/{task.index}",
             plan=task.plan,
-            payload=Pixels(here.pixels, height, width),
-            target=here.embeddings,
+            payload=Pixels(shelf.pixels, height, width),
+            target=shelf.embeddings,
             seconds_left=self._seconds_left(),
         )
 
     def _generate(
-        self,
-        tokens: PromptTokens,
-        placement: Placement,
-        spans: tuple[Span, ...],
-        shelves: dict[int, Shelf],
-        cleanup: ExitStack,
-    ) -> Answer:
-        services = self._services
+        self, tokens: PromptTokens, engine: int, spans: tuple[Span, ...], leases: list[Lease]
+    ) -> Ticket:
         job = GenerateJob(
             job_id=self._prompt.request_id,
             token_ids=tokens.token_ids,
-            spans=spans,
+            spans=tuple(sorted(spans, key=lambda span: span.start)),
             sampling=tokens.sampling,
             seconds_left=self._seconds_left(),
         )
-        leases = [shelf.lease for shelf in shelves.values()]
-        ticket = services.dispatcher.generate(placement.engine, job, leases)
-        cleanup.callback(services.dispatcher.close, ticket)
-        num_image_tokens = sum(span.num_tokens for span in spans)
-        return Answer(services, self._prompt, ticket, tokens.num_tokens, num_image_tokens)
+        return self._services.dispatcher.generate(engine, job, leases)
 
     def _seconds_left(self) -> float:
         return self._prompt.deadline - time.monotonic()

@@ -183,7 +183,6 @@ class Gateway:
         self._progress.finish(worker)
         name = self._pool.fleet().workers[worker].name
         self._services.metrics.worker_lost.labels(name).inc()
-        self._services.dispatcher.on_lost(worker)
 
 
 async def serve(settings: Settings, listener: socket.socket, begun: float) -> None:

@@ -32,9 +32,7 @@ class Services:
 
     def is_ready(self) -> bool:
         """Whether each role has a worker that takes jobs and the gateway is not stopping."""
-        views = [view for view in self.pool.fleet().workers if view.ready]
-        roles = {role for view in views for role in view.roles}
-        return not self.draining and roles == {"vision", "language"}
+        return not self.draining and self.pool.fleet().is_ready
 
     def max_context_tokens(self) -> int:
         """Longest prompt plus answer that every ready engine takes.
@@ -42,12 +40,10 @@ class Services:
         Raises:
             NotReady: no engine is ready.
         """
-        views = self.pool.fleet().workers
-        limits = [view.max_context_tokens for view in views if view.ready]
-        limits = [limit for limit in limits if limit > 0]
-        if not limits:
+        engines = self.pool.fleet().holding("language")
+        if not engines:
             raise NotReady("no worker with the role language is ready")
-        return min(limits)
+        return min(engine.max_context_tokens for engine in engines)
 
     def sample_gauges(self) -> None:
         """Bring the gauges up to date that no event carries."""

@@ -4,85 +4,89 @@ A request reserves all it needs on one owner's arena in one piece, and the arena
 order, so that two requests never wait for each other.
 """
 
+from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import accumulate
 
 from gateway.dispatch import Lease
 from gateway.errors import CallerError, NotReady
 from gateway.place import ImageTask, Placement
-from workers.arena import ArenaTooSmall
+from workers.arena import ALIGNMENT, ArenaTooSmall
 from workers.messages import Region
 from workers.pool import Pool
-
-_ALIGNMENT = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where one image's pixels lie and where its embeddings go."""
-
-    pixels: Region
-    embeddings: Region
 
 
 @dataclass(frozen=True, slots=True)
 class Shelf:
-    """Room for all images of a request that one owner encodes, by the image's prompt index."""
+    """Where one image's pixels lie, where its embeddings go, and who encodes it.
 
+    The lease covers both regions, and those of the request's other images with the same owner.
+    """
+
+    owner: int
     lease: Lease
-    places: dict[int, Place]
+    pixels: Region
+    embeddings: Region
 
 
 async def reserve_shelves(
-    pool: Pool, tasks: list[ImageTask], placement: Placement
+    pool: Pool, tasks: list[ImageTask], placement: Placement, cleanup: ExitStack
 ) -> dict[int, Shelf]:
-    """Wait for room on every owner that the placement names; nothing is held on failure.
+    """Wait for room on every owner that the placement names; `cleanup` gives it back.
+
+    Returns:
+        each image's shelf, by its index in the prompt.
 
     Raises:
         CallerError: the images can never fit an arena.
         NotReady: an owner was lost meanwhile.
     """
     shelves: dict[int, Shelf] = {}
-    try:
-        for owner in sorted(set(placement.owners.values())):
-            mine = [task for task in tasks if placement.owners[task.index] == owner]
-            shelves[owner] = await _reserve(pool, owner, mine)
-    except BaseException:
-        for shelf in shelves.values():
-            shelf.lease.release()
-        raise
+    for owner in sorted(set(placement.owners.values())):
+        mine = [task for task in tasks if placement.owners[task.index] == owner]
+        shelves |= await _reserve(pool, owner, mine, cleanup)
     return shelves
 
 
-async def _reserve(pool: Pool, owner: int, tasks: list[ImageTask]) -> Shelf:
+async def _reserve(
+    pool: Pool, owner: int, tasks: list[ImageTask], cleanup: ExitStack
+) -> dict[int, Shelf]:
     per_token = pool.fleet().workers[owner].embedding_bytes_per_token
     if per_token == 0:
-        raise NotReady("the image's owner is starting again; try again")
-    sizes = [_sizes(task, per_token) for task in tasks]
-    total = sum(_padded(pixels) + _padded(embeddings) for pixels, embeddings in sizes)
+        raise NotReady("the image's owner is starting; try again")
+    sizes = [size for task in tasks for size in _sizes(task, per_token)]
+    total = sum(_aligned(size) for size in sizes)
     arena = pool.arena(owner)
     try:
-        region = await arena.reserve(total)
+        lease = Lease(arena, await arena.reserve(total))
     except ArenaTooSmall as error:
         raise CallerError(
-            f"the images need {total} bytes of shared memory; the limit is {arena.num_bytes}",
+            f"the images need {total} bytes of shared memory at once; "
+            f"the limit is {arena.num_bytes}",
             param="messages",
             code="images_too_large",
         ) from error
-    places: dict[int, Place] = {}
-    offset = region.offset
-    for task, (pixels, embeddings) in zip(tasks, sizes, strict=True):
-        behind = offset + _padded(pixels)
-        places[task.index] = Place(
-            Region(region.arena, offset, pixels), Region(region.arena, behind, embeddings)
-        )
-        offset = behind + _padded(embeddings)
-    return Shelf(Lease(arena, region), places)
+    cleanup.callback(lease.release)
+    regions = _split(lease.region, sizes)
+    pairs = zip(regions[::2], regions[1::2], strict=True)
+    return {
+        task.index: Shelf(owner, lease, pixels, embeddings)
+        for task, (pixels, embeddings) in zip(tasks, pairs, strict=True)
+    }
 
 
 def _sizes(task: ImageTask, per_token: int) -> tuple[int, int]:
+    """Bytes of an image's pixels and of its embeddings."""
     height, width = task.plan.resized_size
     return height * width * 3, task.plan.num_tokens * per_token
 
 
-def _padded(num_bytes: int) -> int:
-    return -(-num_bytes // _ALIGNMENT) * _ALIGNMENT
+def _split(region: Region, sizes: list[int]) -> list[Region]:
+    """Aligned regions of these sizes, one behind the other."""
+    ends = list(accumulate(map(_aligned, sizes), initial=region.offset))
+    starts = ends[:-1]
+    return [Region(region.arena, start, size) for start, size in zip(starts, sizes, strict=True)]
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
