@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from config.settings import Settings
-from config.workers import WorkerSpec, worker_environment
+from config.workers import ROLES, WorkerSpec, worker_environment
 from workers.arena import Arena
 from workers.keeper import Job, Keeper, Listener, OutboxFull, WorkerView
 from workers.link import Launch
@@ -28,6 +28,15 @@ class Fleet:
     """All workers at one moment, by index."""
 
     workers: tuple[WorkerView, ...]
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every role is held by a worker that takes jobs."""
+        return all(self.holding(role) for role in ROLES)
+
+    def holding(self, role: str) -> tuple[WorkerView, ...]:
+        """The workers that take jobs of a role now."""
+        return tuple(worker for worker in self.workers if worker.ready and role in worker.roles)
 
 
 class Pool:
