@@ -28,10 +28,10 @@ logger = logging.getLogger(__name__)
 def main(arguments: list[str], build: Build) -> int:
     """Serve the link whose file number comes first; then the gateway's id, then the arenas."""
     connection, gateway, *arenas = map(int, arguments)
+    _die_with_gateway(gateway)
     # The gateway decides when we leave: a signal to the whole group asks it to drain, not us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    _die_with_gateway(gateway)
     return serve(Channel(socket.socket(fileno=connection)), Arenas(arenas), build)
 
 

@@ -60,7 +60,14 @@ def test_frame_above_the_limit_is_refused_at_both_ends() -> None:
     with pytest.raises(FrameTooLong, match=str(MAX_FRAME_BYTES)):
         pack(generate_job("a", bytes(MAX_FRAME_BYTES)))
     with pytest.raises(FrameTooLong, match=str(MAX_FRAME_BYTES + 1)):
-        Splitter().feed((MAX_FRAME_BYTES + 1).to_bytes(4, "big"))
+        list(Splitter().feed((MAX_FRAME_BYTES + 1).to_bytes(4, "big")))
+
+
+def test_frames_before_a_broken_one_still_count() -> None:
+    bodies = Splitter().feed(pack(Abort(job_id="a")) + b"\xff" * 9)
+    assert msgspec.msgpack.decode(next(bodies), type=Abort).job_id == "a"
+    with pytest.raises(FrameTooLong):
+        next(bodies)
 
 
 def test_three_megabytes_arrive_whole(sockets: tuple[socket.socket, socket.socket]) -> None:
