@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from workers.messages import Abort, FromWorker, GenerateJob, Sampling, Tokens
+from workers.messages import Abort, GenerateJob, Sampling, Tokens
 from workers.wire import (
     MAX_BACKLOG_BYTES,
     MAX_FRAME_BYTES,
@@ -110,7 +110,7 @@ def test_slow_reader_bounds_the_backlog_and_loses_nothing(
     assert num_fitting <= len(sent) <= num_fitting + 2
     bodies = read_all(gateway, 3 * num_fitting)
     sender.join(10)
-    events = [msgspec.msgpack.decode(body, type=FromWorker) for body in bodies]
+    events = [msgspec.msgpack.decode(body, type=Tokens) for body in bodies]
     assert [event.job_id for event in events] == [str(n) for n in range(3 * num_fitting)]
 
 

@@ -67,10 +67,10 @@ class Peer:
 
     def __init__(self) -> None:
         self.arena = Arena(0, 1 << 16)
-        self.connection, worker = socket.socketpair()
+        self.connection, self.other_end = socket.socketpair()
         self.connection.settimeout(10)
         self.arenas = Arenas([self.arena.file_number])
-        self.channel = Channel(worker)
+        self.channel = Channel(self.other_end)
         self.error: BaseException | None = None
         self._splitter = Splitter()
         self._bodies: list[bytes] = []
@@ -111,8 +111,10 @@ class Peer:
 @pytest.fixture
 def peer() -> Iterator[Peer]:
     peer = Peer()
-    with peer.connection:
+    with peer.connection, peer.other_end:
         yield peer
+        peer.connection.close()
+        assert peer.has_ended()
 
 
 def image(job_id: str) -> EncodeJob:
