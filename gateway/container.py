@@ -14,9 +14,9 @@ from itertools import islice
 MAX_JPEG_SEGMENTS = 4096
 MAX_JPEG_SCANS = 64
 MAX_JPEG_EXIF_SEGMENTS = 8
-MAX_PNG_CHUNKS = 65_536
-MAX_GIF_BLOCKS = 262_144
-MAX_TIFF_VALUES = 65_536  # of one tag that is no text: strips, tiles, resolutions
+MAX_PNG_CHUNKS = 16_384
+MAX_GIF_BLOCKS = 131_072
+MAX_TIFF_VALUES = 16_384  # of one tag that is no text: strips, tiles, resolutions
 
 _START_OF_SCAN = 0xDA
 _END_OF_IMAGE = 0xD9

@@ -47,6 +47,8 @@ def decode_data_uri(url: str, index: int, param: str, max_bytes: int) -> bytes:
             f"{num_bytes} bytes; the limit is {max_bytes}", index=index, stage="fetch", param=param
         )
     try:
+        if len(digits) % 4:
+            raise binascii.Error("padding of a wrong length")
         return binascii.a2b_base64(digits, strict_mode=True)
     except binascii.Error as error:
         raise refuse("its base64 is not valid", code="invalid_base64") from error

@@ -3,6 +3,7 @@
 Whatever a remote host does ends as `ImageRejected` or `ImageTooLarge`; its faults are never ours.
 """
 
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ MAX_URL_CHARS = 8192
 _MAX_HOST_CHARS = 100  # of a host in an error message
 _MAX_NAME_CHARS = 253  # of a host name, by the rules of DNS
 _MAX_LABEL_CHARS = 63
+_MAX_PORT = 65_535
 _HEADERS = {
     "user-agent": "fovea/0.1 (image fetch)",  # some hosts refuse requests that bear none
     "accept": "image/*,*/*;q=0.5",
@@ -50,38 +52,34 @@ def check_address(address: str, ref: ImageRef) -> httpx.URL:
         raise refuse(f"the address has {len(address)} characters; the limit is {MAX_URL_CHARS}")
     try:
         url = httpx.URL(address)
-        host = url.raw_host.decode("ascii")
     except (httpx.InvalidURL, UnicodeError, ValueError) as error:
         raise refuse("the address is not a valid URL") from error
     if url.scheme not in ("http", "https"):
-        raise _refused(
-            ref, "the address should start with http:// or https://", code="unsupported_scheme"
-        )
+        message = "the address should start with http:// or https://"
+        raise _refused(ref, message, code="unsupported_scheme")
     # Parsers disagree about a backslash, and with it about the host.
     if url.userinfo or "\\" in address:
         raise refuse("the address should hold no user name, password or backslash")
-    if (
-        not host
-        or len(host) > _MAX_NAME_CHARS
-        or not all(_is_label(part) for part in _labels(host))
-    ):
+    if not _is_host(url.raw_host.decode("ascii")):
         raise refuse("the address names no valid host")
+    if url.port is not None and not 1 <= url.port <= _MAX_PORT:
+        raise refuse(f"the port is {url.port}; it should be 1 to {_MAX_PORT}")
     return url
 
 
-def _labels(host: str) -> list[str]:
+def _is_host(host: str) -> bool:
     # One dot at the end is legal; an IPv6 address is one label.
-    return host.removesuffix(".").split(".")
-
-
-def _is_label(label: str) -> bool:
-    return 0 < len(label) <= _MAX_LABEL_CHARS
+    labels = host.removesuffix(".").split(".")
+    return len(host) <= _MAX_NAME_CHARS and all(
+        0 < len(label) <= _MAX_LABEL_CHARS for label in labels
+    )
 
 
 class Fetcher:
-    """Fetches images; owns the connections, so it is closed with `aclose`."""
+    """Fetches images; owns the connections, so it is closed with `close`."""
 
-    def __init__(self, limits: ImageSettings) -> None:
+    def __init__(self, limits: ImageSettings, tls: ssl.SSLContext | None = None) -> None:
+        """`tls` says whom to trust; without it, the authorities that httpx ships."""
         self._limits = limits
         # No proxy or netrc from the environment; no cookie outlives the response that set it.
         self._client = httpx.AsyncClient(
@@ -91,9 +89,10 @@ class Fetcher:
             limits=httpx.Limits(max_connections=limits.fetch_connections),
             timeout=None,  # `fetch` has one limit over everything
             trust_env=False,
+            verify=tls or True,
         )
 
-    async def aclose(self) -> None:
+    async def close(self) -> None:
         await self._client.aclose()
 
     async def fetch(self, ref: ImageRef) -> SourceImage:

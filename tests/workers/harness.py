@@ -25,6 +25,7 @@ from workers.messages import (
     Region,
     Sampling,
     Span,
+    Start,
     TensorRef,
 )
 from workers.pool import Pool
@@ -110,6 +111,25 @@ def children() -> list[int]:
         Path(f"/proc/{os.getpid()}/task/{task}/children") for task in os.listdir("/proc/self/task")
     ]
     return sorted(int(pid) for path in found for pid in path.read_text().split())
+
+
+def start_message(model: str, roles: tuple[str, ...]) -> Start:
+    """What a worker on the CPU is told; limits that nothing of the tests comes near."""
+    return Start(
+        name="worker-9",
+        device="cpu",
+        roles=roles,
+        model=model,
+        dtype="auto",
+        num_threads=1,
+        log_level="info",
+        max_context_tokens=0,
+        max_vision_batch_patches=64,
+        kv_cache_tokens=0,
+        kv_block_tokens=64,
+        max_step_tokens=64,
+        max_step_sequences=64,
+    )
 
 
 def encode_job(job_id: str, pixels: Region, target: Region) -> EncodeJob:

@@ -9,29 +9,12 @@ import msgspec
 import pytest
 
 from tests.fakes import FAKE_COMMAND
+from tests.workers.harness import start_message
 from workers.link import ROOT
-from workers.messages import FromWorker, Loading, Ready, Start, StartFailed, Stop
+from workers.messages import FromWorker, Loading, Ready, StartFailed, Stop
 from workers.wire import Splitter, pack
 
 pytestmark = pytest.mark.slow
-
-
-def start_message(model: str) -> Start:
-    return Start(
-        name="worker-9",
-        device="cpu",
-        roles=("vision",),
-        model=model,
-        dtype="auto",
-        num_threads=1,
-        log_level="info",
-        max_context_tokens=0,
-        max_vision_batch_patches=1,
-        kv_cache_tokens=0,
-        kv_block_tokens=1,
-        max_step_tokens=1,
-        max_step_sequences=1,
-    )
 
 
 def spawn(
@@ -51,7 +34,7 @@ def talk(
     ours.settimeout(60)
     with ours, spawn(command, theirs, os.getpid()) as process:
         theirs.close()
-        ours.sendall(pack(start_message(model)))
+        ours.sendall(pack(start_message(model, ("vision",))))
         splitter, events = Splitter(), list[FromWorker]()
         while not events or not isinstance(events[-1], Ready | StartFailed):
             bodies = splitter.feed(ours.recv(1 << 16))

@@ -105,6 +105,24 @@ def test_early_and_late_weight_names_load_alike(
         assert_equal_weights(load_parts(copy, roles, "float32", ignore), original, prefixes)
 
 
+def test_config_without_nesting_loads_with_early_names(copy: Path, original: Any) -> None:
+    config = json.loads((copy / "config.json").read_text())
+    if config["model_type"] == "qwen3_vl":
+        return  # never had it
+    flat = config.pop("text_config") | config
+    rope = flat.pop("rope_parameters")
+    flat |= {"rope_theta": rope["rope_theta"]}
+    flat["rope_scaling"] = {"type": "mrope", "mrope_section": rope["mrope_section"]}
+    flat["vision_config"]["model_type"] = flat["model_type"]
+    (copy / "config.json").write_text(json.dumps(flat))
+    replace_weights(copy, {early_spelling(name): each for name, each in weights(copy).items()})
+
+    loaded = load_parts(copy, BOTH, "float32", ignore)
+
+    assert_equal_weights(loaded, original, VISION + LANGUAGE)
+    assert loaded.config.text_config.rope_parameters["mrope_section"] == rope["mrope_section"]
+
+
 @pytest.mark.parametrize(
     ("roles", "lost"),
     [
@@ -214,6 +232,43 @@ def test_dtype_is_as_requested_and_float32_by_default_on_cpu(
     assert models.text is None
     assert models.vision is not None
     assert models.vision.dtype == loaded
+
+
+def test_both_roles_share_one_load_and_keep_their_own_attention(
+    checkpoint: Path, original: Any
+) -> None:
+    num_calls = 0
+
+    def count(_done: int, _total: int) -> None:
+        nonlocal num_calls
+        num_calls += 1
+
+    models = load_models(checkpoint, BOTH, "cpu", "auto", count)
+
+    assert num_calls == len(list(original.named_parameters())) + 1
+    assert models.vision is not None
+    assert models.text is not None
+    assert models.text.num_deepstack_levels == models.vision.num_levels - 1
+    assert models.text.hidden_size == models.vision.hidden_size
+    patches = torch.randn(24, original.model.visual.patch_embed.proj.weight[0].numel())
+    output = original.model.get_image_features(patches, torch.tensor([[1, 4, 6]]))
+    torch.testing.assert_close(
+        models.vision.encode(patches, [(1, 4, 6)])[0][0],
+        output.pooler_output[0],
+        rtol=0,
+        atol=1e-5,
+    )
+
+
+@pytest.mark.parametrize("num_levels", [0, 2])
+def test_language_alone_knows_the_deepstack_levels(tmp_path: Path, num_levels: int) -> None:
+    path = make_checkpoint(tmp_path, "qwen3_vl" if num_levels else "qwen2_5_vl")
+
+    models = load_models(path, ("language",), "cpu", "auto", ignore)
+
+    assert models.vision is None
+    assert models.text is not None
+    assert models.text.num_deepstack_levels == num_levels
 
 
 def test_quantised_checkpoint_is_refused_before_reading_weights(copy: Path) -> None:

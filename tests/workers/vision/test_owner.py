@@ -1,72 +1,22 @@
 """The owner answers as transformers does, fails only the culprit, and ends every job once."""
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 import pytest
 import torch
-import transformers
 from PIL import Image
 from torch import Tensor
 
 from tests.checkpoints import make_checkpoint
-from workers.arena import Arena, Arenas
+from tests.workers.vision.jobs import Bench, Memory, pictures, references
 from workers.families.qwen_vl.layout import QwenLayout, read_layout
 from workers.families.qwen_vl.load import load_models
 from workers.families.qwen_vl.vision import VisionModel
-from workers.messages import Encoded, EncodeJob, Failed, FromWorker, Pixels, Region
+from workers.messages import Encoded, EncodeJob, Failed, FromWorker
 from workers.vision.owner import Owner
-
-SIZES = [(64, 96), (150, 90), (33, 210), (120, 121), (75, 76)]
-
-
-class Memory:
-    """One link's arena, seen from both of its ends."""
-
-    def __init__(self) -> None:
-        self.gateway = Arena(0, 1 << 22)
-        self.worker = Arenas([os.dup(self.gateway.file_number)])
-
-    def allocate(self, num_bytes: int) -> Region:
-        region = self.gateway.allocate(num_bytes)
-        assert region is not None
-        return region
-
-
-@dataclass
-class Bench:
-    """A layout, a tower, what is needed to make jobs for them, and what they should give."""
-
-    layout: QwenLayout
-    vision: VisionModel
-    expected: list[Tensor]  # per picture: [levels, tokens, hidden], by transformers, alone
-    memory: Memory
-
-    def job(self, name: str, image: Image.Image, seconds_left: float = 60.0) -> EncodeJob:
-        plan = self.layout.plan((image.height, image.width), "cpu")
-        height, width = plan.resized_size
-        raw = image.resize((width, height), Image.Resampling.BICUBIC).tobytes()
-        region = self.memory.allocate(len(raw))
-        self.memory.gateway.view(region)[:] = raw
-        target = self.memory.allocate(plan.num_tokens * self.vision.embedding_bytes_per_token)
-        return EncodeJob(
-            job_id=name,
-            plan=plan,
-            payload=Pixels(region=region, height=height, width=width),
-            target=target,
-            seconds_left=seconds_left,
-        )
-
-    def result(self, job: EncodeJob, event: FromWorker) -> Tensor:
-        assert isinstance(event, Encoded)
-        assert event.dtype == "float32"
-        view = self.memory.gateway.view(job.target)
-        return torch.frombuffer(view, dtype=torch.float32).view(event.shape)
 
 
 @pytest.fixture(scope="module", params=["qwen2_5_vl", "qwen3_vl"])
@@ -84,28 +34,6 @@ def bench(loaded: tuple[QwenLayout, VisionModel, list[Tensor]]) -> Iterator[Benc
     memory = Memory()
     yield Bench(*loaded, memory)
     memory.gateway.close()
-
-
-def pictures() -> list[Image.Image]:
-    random = np.random.default_rng(11)
-    return [
-        Image.fromarray(random.integers(0, 256, (height, width, 3), dtype=np.uint8))
-        for height, width in SIZES
-    ]
-
-
-def references(path: Path) -> list[Tensor]:
-    """Each picture alone through transformers: [levels, tokens, hidden]."""
-    processor = transformers.Qwen2VLImageProcessorPil.from_pretrained(path)
-    model = transformers.AutoModelForImageTextToText.from_pretrained(path, dtype=torch.float32)
-    results = []
-    for picture in pictures():
-        inputs = processor(picture, return_tensors="pt")
-        with torch.no_grad():
-            output = model.get_image_features(**inputs, return_dict=True)
-        deepstack = [level[0] for level in getattr(output, "deepstack_features", ())]
-        results.append(torch.stack([output.pooler_output[0], *deepstack]))
-    return results
 
 
 def run_until_idle(owner: Owner) -> list[FromWorker]:

@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import transformers
 from safetensors import SafetensorError
@@ -16,10 +16,8 @@ from transformers.utils import logging as transformers_logging
 
 from workers.families import UnsupportedCheckpoint, read_json
 from workers.families.qwen_vl.checkpoint import read_checkpoint
+from workers.families.qwen_vl.text import TextModel
 from workers.families.qwen_vl.vision import VisionModel
-
-if TYPE_CHECKING:
-    from workers.families.qwen_vl.text import TextModel
 
 Progress = Callable[[int, int], None]  # weights that are loaded, weights in all
 
@@ -40,7 +38,7 @@ class Models:
     """The loaded halves; None for a role that was not asked for."""
 
     vision: VisionModel | None
-    text: "TextModel | None"
+    text: TextModel | None
 
 
 def load_models(
@@ -94,9 +92,7 @@ def load_parts(model: Path, roles: tuple[str, ...], dtype: str, progress: Progre
     return loaded.requires_grad_(False)
 
 
-def _text_model(loaded: Any) -> "TextModel":
-    from workers.families.qwen_vl.text import TextModel
-
+def _text_model(loaded: Any) -> TextModel:
     deepstack = getattr(loaded.config.vision_config, "deepstack_visual_indexes", ())
     return TextModel(loaded.model.language_model, loaded.lm_head, len(deepstack))
 
