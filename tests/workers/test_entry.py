@@ -55,13 +55,13 @@ def test_worker_leaves_with_status_zero(last_word: bytes | None) -> None:
 
 
 def test_worker_that_cannot_load_says_why_and_leaves() -> None:
-    events, status = talk(FAKE_COMMAND, "fail-to-load", b"")
+    events, status = talk(FAKE_COMMAND, "fail-to-load", None)
     assert events[-1] == StartFailed(message="ValueError: the weights are made of cheese")
     assert status == 1
 
 
 def test_real_worker_refuses_a_folder_without_a_checkpoint() -> None:
-    events, status = talk((sys.executable, "-m", "workers.entry"), "/nonexistent", b"")
+    events, status = talk((sys.executable, "-m", "workers.entry"), "/nonexistent", None)
     assert isinstance(events[-1], StartFailed)
     assert "/nonexistent/config.json" in events[-1].message
     assert status == 1
