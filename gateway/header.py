@@ -193,8 +193,8 @@ def _describe(picture: ImageFile.ImageFile, data: bytes, name: str) -> ImageHead
         format=name,
         width=picture.width,
         height=picture.height,
-        # The library turns a TIFF by itself and tells its size as displayed.
-        orientation=1 if name == "TIFF" else read_orientation(exif),
+        # None for a TIFF: the library turns it by itself and tells its size as displayed.
+        orientation=read_orientation(exif),
         has_alpha=picture.mode in ALPHA_MODES or "transparency" in picture.info,
         num_frames=2 if is_animated else 1,
         mode=picture.mode,

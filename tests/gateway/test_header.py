@@ -218,6 +218,8 @@ def test_floods_of_blocks_are_refused_by_their_number() -> None:
     error = rejected(png_with(png_chunk(b"teSt") * 20_000))
     assert error.code == "invalid_image"
     assert "16384 chunks" in error.message
+    jpeg = FILES["jpeg-rgb"]
+    assert "4096 segments" in rejected(jpeg[:2] + b"\xff\xe5\0\2" * 5000 + jpeg[2:]).message
 
 
 def flips(data: bytes, seed: int, count: int) -> list[bytes]:
