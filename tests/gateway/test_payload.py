@@ -415,14 +415,19 @@ async def test_a_waiter_that_is_cancelled_gives_its_turn_away() -> None:
 @pytest.mark.anyio
 async def test_a_turn_that_comes_with_the_cancellation_is_passed_on() -> None:
     pool, gate = DecodePool(1), Gate()
-    first = asyncio.create_task(pool.run("a", gate.job("first")))
+
+    async def first() -> None:
+        await pool.run("a", gate.job("first"))
+        gone.cancel()  # in the very step that gave it the turn
+
+    task = asyncio.create_task(first())
     await gate.wait_started(1)
     gone = asyncio.create_task(pool.run("b", gate.job("gone")))
     await anyio.wait_all_tasks_blocked()
-    first.add_done_callback(lambda _: gone.cancel())  # just after the turn went to it
     gate.open("first")
     with pytest.raises(asyncio.CancelledError):
         await gone
+    await task
     gate.open("last")
     with anyio.fail_after(5):
         assert await pool.run("c", gate.job("last")) == "last"
