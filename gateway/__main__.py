@@ -13,7 +13,7 @@ from gateway.listing import settings_listing
 from gateway.server import StartError, listen, serve
 from gateway.versions import VersionError, check_torch_pair
 from workers.families import UnsupportedCheckpoint
-from workers.pool import StartError as WorkerStartError
+from workers.pool import WorkerStartError
 
 
 def main() -> None:

@@ -16,7 +16,6 @@ from gateway.errors import (
 from gateway.metrics import Metrics
 from gateway.place import Candidate, cost
 from workers.arena import Arena
-from workers.link import OutboxFull, WorkerGone
 from workers.messages import (
     Abort,
     Encoded,
@@ -30,7 +29,7 @@ from workers.messages import (
     Taken,
     Tokens,
 )
-from workers.pool import Pool
+from workers.pool import OutboxFull, Pool
 
 _LOST = "the worker that held this request is gone; try again"
 
@@ -42,10 +41,6 @@ class Lease:
     arena: Arena
     region: Region
     num_holders: int = 1
-
-    def view(self) -> memoryview:
-        """The region's bytes, writable."""
-        return self.arena.view(self.region)
 
     def hold(self) -> "Lease":
         """Count one more holder."""
@@ -102,13 +97,8 @@ class _Encoding:
 
     job: EncodeJob
     worker: int
-    leases: list[Lease]
+    lease: Lease
     result: asyncio.Future[Encoded]
-
-    def release(self) -> None:
-        """Let go of the regions: the worker no longer touches them."""
-        for lease in self.leases:
-            lease.release()
 
 
 class Dispatcher:
@@ -134,8 +124,7 @@ class Dispatcher:
         Raises:
             NotReady: there is none.
         """
-        fleet = self._pool.fleet()
-        views = fleet.vision if role == "vision" else fleet.language
+        views = self._pool.fleet().holding(role)
         if not views:
             raise NotReady(f"no worker with the role {role} is ready")
         loads = {view.index: 0.0 for view in views}
@@ -152,8 +141,8 @@ class Dispatcher:
             for ticket in self._tickets.values():
                 yield ticket.worker, 1.0
 
-    async def encode(self, worker: int, job: EncodeJob, leases: tuple[Lease, ...]) -> Encoded:
-        """Have `worker` encode one image; the leases on its regions are held meanwhile.
+    async def encode(self, worker: int, job: EncodeJob, lease: Lease) -> Encoded:
+        """Have `worker` encode one image; the lease on its regions is held meanwhile.
 
         Cancelling it tells the worker; the regions stay held until the worker has let go.
 
@@ -162,7 +151,7 @@ class Dispatcher:
         """
         result: asyncio.Future[Encoded] = asyncio.get_running_loop().create_future()
         self._send(worker, job)
-        encoding = _Encoding(job, worker, [lease.hold() for lease in leases], result)
+        encoding = _Encoding(job, worker, lease.hold(), result)
         self._encodings[job.job_id] = encoding
         try:
             return await encoding.result
@@ -213,8 +202,6 @@ class Dispatcher:
             self._pool.send(worker, message)
         except OutboxFull as error:
             raise Overloaded("the worker's inbox is full") from error
-        except WorkerGone as error:
-            raise WorkerLost(_LOST) from error
 
     def _abort(self, worker: int, job_id: str) -> None:
         self._pool.send(worker, Abort(job_id=job_id))
@@ -223,7 +210,7 @@ class Dispatcher:
         encoding = self._encodings.pop(event.job_id, None)
         if encoding is None:
             return
-        encoding.release()
+        encoding.lease.release()
         self._metrics.images_encoded.inc()
         self._metrics.image_patches.inc(encoding.job.plan.num_patches)
         for stage in ("queue", "preprocess", "encode"):
@@ -235,7 +222,7 @@ class Dispatcher:
     def _failed(self, event: Failed) -> None:
         encoding = self._encodings.pop(event.job_id, None)
         if encoding is not None:
-            encoding.release()
+            encoding.lease.release()
             if not encoding.result.done():
                 encoding.result.set_exception(to_error(event))
         elif event.job_id in self._tickets:

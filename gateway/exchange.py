@@ -62,9 +62,9 @@ class Exchange:
                 await self._fail(error)
             except Exception:
                 log.exception("request %s failed", self._request_id)
-                error = ServeError("the gateway failed on this request")
-                status, code = error.status, error.code
-                await self._fail(error)
+                fault = ServeError("the gateway failed on this request")
+                status, code = fault.status, fault.code
+                await self._fail(fault)
         self._observe(status, code)
 
     def _observe(self, status: int, code: str) -> None:

@@ -63,7 +63,7 @@ class Journey:
             spans = await together(
                 self._encode(picture, tokens, shelves[picture.task.index]) for picture in pictures
             )
-            leases = [shelf.embeddings for shelf in shelves.values()]
+            leases = list({shelf.owner: shelf.lease for shelf in shelves.values()}.values())
             ticket = self._generate(tokens, placement.engine, tuple(spans), leases)
         cleanup.callback(self._services.dispatcher.close, ticket)
         num_image_tokens = sum(span.num_tokens for span in spans)
@@ -123,15 +123,14 @@ class Journey:
             pixels = await services.decode_pool.run(
                 self._prompt.request_id, decode_pixels, picture.source, picture.header, task.plan
             )
-        shelf.pixels.view()[:] = pixels
-        leases = (shelf.pixels, shelf.embeddings)
+        shelf.lease.arena.view(shelf.pixels)[:] = pixels
         job = self._encode_job(task, shelf)
-        encoded = await services.dispatcher.encode(shelf.owner, job, leases)
+        encoded = await services.dispatcher.encode(shelf.owner, job, shelf.lease)
         return Span(
             start=tokens.image_starts[task.index],
             num_tokens=task.plan.num_tokens,
             grid=task.plan.grid,
-            embeddings=TensorRef(shelf.embeddings.region, encoded.dtype, encoded.shape),
+            embeddings=TensorRef(shelf.embeddings, encoded.dtype, encoded.shape),
         )
 
     def _encode_job(self, task: ImageTask, shelf: Shelf) -> EncodeJob:
@@ -139,8 +138,8 @@ class Journey:
         return EncodeJob(
             job_id=f"{self._prompt.request_id}/{task.index}",
             plan=task.plan,
-            payload=Pixels(shelf.pixels.region, height, width),
-            target=shelf.embeddings.region,
+            payload=Pixels(shelf.pixels, height, width),
+            target=shelf.embeddings,
             seconds_left=self._seconds_left(),
         )
 

@@ -29,8 +29,6 @@ log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.02
 # Time that requests which are cut short get to send their error.
 _LAST_WORDS_SECONDS = 1.0
-# Time that workers get to leave by themselves.
-_STOP_SECONDS = 5.0
 
 
 class StartError(Exception):
@@ -74,7 +72,7 @@ class Gateway:
         self._begun = begun
         specs = settings.worker_specs(count_gpus())
         self._progress = LoadProgress(tuple(spec.name for spec in specs))
-        self._pool = Pool(settings, specs)
+        self._pool = Pool(settings, specs, on_event=self._on_event, on_lost=self._on_lost)
         self._services = self._make_services()
         self._stop = asyncio.Event()
         self._stop_now = asyncio.Event()
@@ -106,7 +104,7 @@ class Gateway:
         server = _HttpServer(self._uvicorn_config())
         http = asyncio.create_task(server.serve(sockets=[self._listener]))
         try:
-            await self._pool.start(self._on_event, self._on_lost)
+            await self._pool.start()
             await self._until_ready()
             await self._stop.wait()
             await self._drain()
@@ -115,7 +113,7 @@ class Gateway:
             server.force_exit = self._stop_now.is_set()
             await http
             await self._services.fetcher.close()
-            await self._pool.stop(_STOP_SECONDS)
+            await self._pool.stop()
 
     def _uvicorn_config(self) -> uvicorn.Config:
         return uvicorn.Config(

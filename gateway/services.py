@@ -40,14 +40,14 @@ class Services:
         Raises:
             NotReady: no engine is ready.
         """
-        engines = self.pool.fleet().language
+        engines = self.pool.fleet().holding("language")
         if not engines:
             raise NotReady("no worker with the role language is ready")
-        return min(engine.facts.max_context_tokens for engine in engines)
+        return min(engine.max_context_tokens for engine in engines)
 
     def sample_gauges(self) -> None:
         """Bring the gauges up to date that no event carries."""
         for view in self.pool.fleet().workers:
             self.metrics.worker_ready.labels(view.name).set(view.ready)
-        for view, arena in zip(self.pool.fleet().workers, self.pool.arenas, strict=True):
-            self.metrics.arena_used_bytes.labels(view.name).set(arena.bytes_used)
+            used = self.pool.arena(view.index).num_bytes_used
+            self.metrics.arena_used_bytes.labels(view.name).set(used)

@@ -9,7 +9,7 @@ _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)([^+]*)(?:\+(.*))?")
 _MINOR_DISTANCE = 15  # torch 2.N goes with torchvision 0.(N + 15)
 
 
-class TorchMismatch(Exception):
+class VersionError(Exception):
     """torch and torchvision cannot work together; the message says how to get a pair."""
 
 
@@ -29,7 +29,7 @@ def check_torch_pair(version_of: Callable[[str], str] = importlib.metadata.versi
     form of a release are left alone: whoever built them knows what they are.
 
     Raises:
-        TorchMismatch: one of the two is absent, or they do not match.
+        VersionError: one of the two is absent, or they do not match.
     """
     torch, torchvision = _read("torch", version_of), _read("torchvision", version_of)
     if torch is None or torchvision is None or not (torch.is_release and torchvision.is_release):
@@ -41,16 +41,16 @@ def check_torch_pair(version_of: Callable[[str], str] = importlib.metadata.versi
     )
     found = f"torchvision {torchvision.text} does not go with torch {torch.text}"
     if (torchvision.minor, torchvision.patch) != (torch.minor + _MINOR_DISTANCE, torch.patch):
-        raise TorchMismatch(f"{found}, which needs {wanted}; {advice}")
+        raise VersionError(f"{found}, which needs {wanted}; {advice}")
     if torch.is_for_cpu != torchvision.is_for_cpu:
-        raise TorchMismatch(f"{found}: one of them is built for CPUs only; {advice}")
+        raise VersionError(f"{found}: one of them is built for CPUs only; {advice}")
 
 
 def _read(package: str, version_of: Callable[[str], str]) -> _Version | None:
     try:
         text = version_of(package)
     except importlib.metadata.PackageNotFoundError as error:
-        raise TorchMismatch(
+        raise VersionError(
             f"{package} is not installed; pip install torch torchvision brings a pair"
         ) from error
     match = _VERSION.fullmatch(text)

@@ -25,8 +25,8 @@ class BadRegion(ValueError):
 
 @dataclass(slots=True, eq=False)
 class _Waiter:
-    sizes: tuple[int, ...]
-    future: asyncio.Future[tuple[Region, ...]]
+    num_bytes: int
+    future: asyncio.Future[Region]
 
 
 @dataclass(slots=True)
@@ -53,7 +53,7 @@ class Arena:
         self._free = _Ranges([0], {0: self.num_bytes})
         self._taken: dict[int, Region] = {}
         self._waiting: deque[_Waiter] = deque()
-        self.bytes_used = 0
+        self.num_bytes_used = 0
 
     def allocate(self, num_bytes: int) -> Region | None:
         """Take `num_bytes` if they are free and nobody waits for room."""
@@ -62,28 +62,18 @@ class Arena:
     async def reserve(self, num_bytes: int) -> Region:
         """Take `num_bytes`, waiting in line for room.
 
-        Raises:
-            ArenaTooSmall: they would not fit an empty arena.
-        """
-        (region,) = await self.reserve_all((num_bytes,))
-        return region
-
-    async def reserve_all(self, sizes: Sequence[int]) -> tuple[Region, ...]:
-        """Take one region per size, all or none, waiting in line for room.
-
-        Whoever needs several regions at once asks for them together: two callers that each hold
+        Whoever needs several regions at once takes one and cuts it up: two callers that each hold
         one region and wait for a second could wait for each other for ever.
 
         Raises:
-            ArenaTooSmall: together they would not fit an empty arena.
+            ArenaTooSmall: they would not fit an empty arena.
         """
-        needed = sum(_aligned(size) for size in sizes)
-        if needed > self.num_bytes:
-            raise ArenaTooSmall(f"{needed} bytes are needed at once; the arena has {self.num_bytes}")
-        regions = None if self._waiting else self._take_all(tuple(sizes))
-        if regions is not None:
-            return regions
-        waiter = _Waiter(tuple(sizes), asyncio.get_running_loop().create_future())
+        if num_bytes > self.num_bytes:
+            raise ArenaTooSmall(f"{num_bytes} bytes are needed; the arena has {self.num_bytes}")
+        region = self.allocate(num_bytes)
+        if region is not None:
+            return region
+        waiter = _Waiter(num_bytes, asyncio.get_running_loop().create_future())
         self._waiting.append(waiter)
         try:
             return await waiter.future
@@ -116,7 +106,7 @@ class Arena:
         """Assert that free and taken ranges tile the arena and that free ranges are merged."""
         taken = {start: _aligned(region.num_bytes) for start, region in self._taken.items()}
         assert self._free.starts == sorted(self._free.sizes)
-        assert self.bytes_used == sum(taken.values())
+        assert self.num_bytes_used == sum(taken.values())
         end, end_is_free = 0, False
         for start, size in sorted([*taken.items(), *self._free.sizes.items()]):
             is_free = start in self._free.sizes
@@ -130,39 +120,28 @@ class Arena:
         """Let go of the file; the memory itself goes with its last view."""
         os.close(self.file_number)
 
-    def _take_all(self, sizes: tuple[int, ...]) -> tuple[Region, ...] | None:
-        regions: list[Region] = []
-        for size in sizes:
-            region = self._take(size)
-            if region is None:
-                for taken in regions:
-                    self._release(taken)
-                return None
-            regions.append(region)
-        return tuple(regions)
-
     def _take(self, num_bytes: int) -> Region | None:
         size = _aligned(num_bytes)
         free = self._free
-        for position, start in enumerate(free.starts):
-            if free.sizes[start] >= size:
-                break
-        else:
+        fitting = (p for p, start in enumerate(free.starts) if free.sizes[start] >= size)
+        position = next(fitting, None)
+        if position is None:
             return None
+        start = free.starts[position]
         rest = free.sizes.pop(start) - size
         if rest:
             free.starts[position] = start + size
             free.sizes[start + size] = rest
         else:
             del free.starts[position]
-        self.bytes_used += size
+        self.num_bytes_used += size
         region = self._taken[start] = Region(self.index, start, num_bytes)
         return region
 
     def _release(self, region: Region) -> None:
         del self._taken[region.offset]
         start, size = region.offset, _aligned(region.num_bytes)
-        self.bytes_used -= size
+        self.num_bytes_used -= size
         free = self._free
         position = bisect.bisect(free.starts, start)
         if position < len(free.starts) and free.starts[position] == start + size:
@@ -177,16 +156,15 @@ class Arena:
         while self._waiting:
             waiter = self._waiting[0]
             if not waiter.future.done():
-                regions = self._take_all(waiter.sizes)
-                if regions is None:
+                region = self._take(waiter.num_bytes)
+                if region is None:
                     return
-                waiter.future.set_result(regions)
+                waiter.future.set_result(region)
             self._waiting.popleft()
 
     def _give_up(self, waiter: _Waiter) -> None:
         if not waiter.future.cancelled():  # served, and cancelled before it could look
-            for region in waiter.future.result():
-                self._release(region)
+            self._release(waiter.future.result())
         self._serve()  # whoever stood behind may fit
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from config.settings import WorkerSettings
-from workers.link import Launch, Link, OutboxFull, WorkerGone, describe_exit
+from workers.link import Launch, Link, describe_exit
 from workers.messages import (
     Abort,
     Encoded,
@@ -36,6 +36,10 @@ NO_FACTS = Ready(
 )
 
 
+class OutboxFull(Exception):
+    """The worker does not read; what already waits for it is as much as may wait."""
+
+
 @dataclass(frozen=True, slots=True)
 class Listener:
     """Who hears of workers; both are called in the event loop and must not raise."""
@@ -44,14 +48,31 @@ class Listener:
     on_lost: Callable[[int], None]
 
 
+@dataclass(frozen=True, slots=True)
+class WorkerView:
+    """What can be known of a worker at one moment."""
+
+    index: int  # also the index of its arena
+    name: str
+    device: str
+    roles: tuple[str, ...]
+    ready: bool
+    in_flight: int  # jobs sent that have not ended
+    # Facts of its latest life that became ready, as in `Ready`; 0 before.
+    embedding_bytes_per_token: int
+    max_context_tokens: int
+    kv_cache_tokens: int
+    load_seconds: float
+
+
 class Keeper:
     """One worker slot over all lives of its process. Owned by the pool."""
 
     def __init__(
         self, index: int, start: Start, launch: Launch, settings: WorkerSettings, listener: Listener
     ) -> None:
-        self.facts = NO_FACTS  # of the latest life that became ready
         self.first_start: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._facts = NO_FACTS
         self._index = index
         self._start = start
         self._launch = launch
@@ -70,29 +91,34 @@ class Keeper:
             return False
         return not self._link.is_closed
 
-    @property
-    def num_jobs(self) -> int:
-        """Jobs sent that have not ended."""
-        return len(self._jobs)
+    def view(self) -> WorkerView:
+        """The worker as it is now."""
+        return WorkerView(
+            index=self._index,
+            name=self._start.name,
+            device=self._start.device,
+            roles=self._start.roles,
+            ready=self.is_ready,
+            in_flight=len(self._jobs),
+            embedding_bytes_per_token=self._facts.embedding_bytes_per_token,
+            max_context_tokens=self._facts.max_context_tokens,
+            kv_cache_tokens=self._facts.kv_cache_tokens,
+            load_seconds=self._facts.load_seconds,
+        )
 
     def send(self, message: Job | Abort) -> None:
-        """Queue a message for the worker; an abort always goes through or is not needed.
-
-        Raises:
-            WorkerGone: a job, and the worker is not ready.
-            OutboxFull: a job, and the worker does not read.
-            FrameTooLong: a job that fits no frame.
-        """
+        """Queue a message for the worker; see `Pool.send`."""
         if isinstance(message, Abort):  # at most one for each job sent, so no bound is needed
-            if message.job_id in self._jobs and self.is_ready and self._link is not None:
+            if self._link is not None and message.job_id in self._jobs:
                 self._link.send(message)
-            return
-        if self._link is None or not self.is_ready:
-            raise WorkerGone(f"{self._start.name} is not ready")
-        if self._link.outbox_is_full:
+        elif self._link is None or not self.is_ready:
+            lost = self._lost(message.job_id, "is not ready")
+            asyncio.get_running_loop().call_soon(self._hand_on, lost)
+        elif self._link.outbox_is_full:
             raise OutboxFull(f"{self._start.name} does not read its messages")
-        self._link.send(message)
-        self._jobs[message.job_id] = None
+        else:
+            self._link.send(message)
+            self._jobs[message.job_id] = None
 
     async def keep(self) -> None:
         """Run the worker, life after life, until it is stopped or cannot start at first.
@@ -157,13 +183,15 @@ class Keeper:
     def _lose(self, reason: str) -> None:
         self._failure = reason
         jobs, self._jobs = self._jobs, {}
-        if not self._stopping.is_set():
-            logger.error("%s %s; it held %d jobs", self._start.name, reason, len(jobs))
+        level = logging.INFO if self._stopping.is_set() else logging.ERROR
+        logger.log(level, "%s %s; it held %d jobs", self._start.name, reason, len(jobs))
         for job_id in jobs:
-            message = f"{self._start.name} {reason}"
-            self._hand_on(Failed(job_id=job_id, kind="lost", message=message))
+            self._hand_on(self._lost(job_id, reason))
         if not self._stopping.is_set():
             self._tell(self._listener.on_lost)
+
+    def _lost(self, job_id: str, reason: str) -> Failed:
+        return Failed(job_id=job_id, kind="lost", message=f"{self._start.name} {reason}")
 
     async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
@@ -173,7 +201,7 @@ class Keeper:
     def _receive(self, message: FromWorker) -> None:
         match message:
             case Ready():
-                self.facts, self._ready_at = message, time.monotonic()
+                self._facts, self._ready_at = message, time.monotonic()
                 if not self.first_start.done():
                     self.first_start.set_result("")
             case StartFailed():

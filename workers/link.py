@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import msgspec
 
@@ -17,14 +18,6 @@ from workers.wire import FrameTooLong, Splitter, pack
 OUTBOX_BYTES = 32 << 20
 ROOT = Path(__file__).resolve().parent.parent
 _LAST_WORDS_SECONDS = 1.0
-
-
-class WorkerGone(Exception):
-    """The worker has no live process just now."""
-
-
-class OutboxFull(Exception):
-    """The worker does not read; what already waits for it is as much as may wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +66,13 @@ class Link(asyncio.Protocol):
         return self._closed.done() or self._transport.is_closing()
 
     def send(self, message: ToWorker) -> None:
-        """Queue a message; never waits.
+        """Queue a message; never waits, and does nothing once the link is closed.
 
         Raises:
-            WorkerGone: the worker cannot be reached.
             FrameTooLong: see `pack`.
         """
-        if self.is_closed:
-            raise WorkerGone
-        self._transport.write(pack(message))
+        if not self.is_closed:
+            self._transport.write(pack(message))
 
     @property
     def outbox_is_full(self) -> bool:
@@ -114,8 +105,7 @@ class Link(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the event loop."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's own is no subclass
 
     def data_received(self, data: bytes) -> None:
         """Called by the event loop; what cannot be understood ends the worker."""

@@ -9,28 +9,18 @@ from dataclasses import dataclass
 from config.settings import Settings
 from config.workers import ROLES, WorkerSpec, worker_environment
 from workers.arena import Arena
-from workers.keeper import Job, Keeper, Listener
+from workers.keeper import Job, Keeper, Listener, OutboxFull, WorkerView
 from workers.link import Launch
-from workers.messages import Abort, FromWorker, Ready, Start
+from workers.messages import Abort, FromWorker, Start
+
+__all__ = ["Fleet", "OutboxFull", "Pool", "WorkerStartError", "WorkerView"]
 
 COMMAND = (sys.executable, "-m", "workers.entry")
+GRACE_SECONDS = 5.0
 
 
-class StartError(Exception):
+class WorkerStartError(Exception):
     """A worker could not start at all; the message is for the operator."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerView:
-    """What can be known of a worker at one moment."""
-
-    index: int  # also the index of its arena
-    name: str
-    device: str
-    roles: tuple[str, ...]
-    ready: bool
-    in_flight: int  # jobs sent that have not ended
-    facts: Ready  # of its latest life that became ready; all 0 before
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,79 +30,64 @@ class Fleet:
     workers: tuple[WorkerView, ...]
 
     @property
-    def vision(self) -> tuple[WorkerView, ...]:
-        """Workers that take images now."""
-        return self._holding("vision")
-
-    @property
-    def language(self) -> tuple[WorkerView, ...]:
-        """Workers that take prompts now."""
-        return self._holding("language")
-
-    @property
     def is_ready(self) -> bool:
-        """Whether every role is held by a worker that takes jobs."""
-        return all(self._holding(role) for role in ROLES)
+        """Whether each role is held by a worker that takes jobs."""
+        return all(self.holding(role) for role in ROLES)
 
-    def _holding(self, role: str) -> tuple[WorkerView, ...]:
-        return tuple(worker for worker in self.workers if worker.ready and role in worker.roles)
+    def holding(self, role: str) -> tuple[WorkerView, ...]:
+        """The workers with a role that take jobs now."""
+        return tuple(view for view in self.workers if view.ready and role in view.roles)
 
 
 class Pool:
-    """Owns the worker processes and the arenas; lives in the gateway's event loop."""
+    """The worker processes and the arenas. Made, used and stopped in the gateway's event loop.
+
+    `on_event` gets each message with the worker's index: progress, readiness, and of every job
+    sent its events, the last of which is one Encoded, Finished or Failed; of kind `lost` if the
+    worker dies. `on_lost` is called after that.
+    """
 
     def __init__(
         self,
         settings: Settings,
         specs: Sequence[WorkerSpec],
+        *,
+        on_event: Callable[[int, FromWorker], None],
+        on_lost: Callable[[int], None],
         command: tuple[str, ...] = COMMAND,
     ) -> None:
-        self.arenas: tuple[Arena, ...] = ()  # from `start` to `stop`, by worker index
-        self._settings = settings
-        self._specs = tuple(specs)
-        self._command = command
-        self._keepers: tuple[Keeper, ...] = ()
-        self._lives: tuple[asyncio.Task[None], ...] = ()
-
-    async def start(
-        self, on_event: Callable[[int, FromWorker], None], on_lost: Callable[[int], None]
-    ) -> None:
-        """Start all processes; whether they are well is told by `wait_ready` and `fleet`.
-
-        `on_event` gets each message with the worker's index: progress, readiness, and of every job
-        sent its events, the last of which is one Encoded, Finished or Failed, of kind `lost` if
-        the worker dies. `on_lost` is called after that. Both run in the event loop.
-        """
-        num_bytes = self._settings.workers.arena_bytes
-        self.arenas = tuple(Arena(index, num_bytes) for index in range(len(self._specs)))
-        threads = self._settings.workers.threads_per_worker or _share_of_cores(len(self._specs))
+        num_bytes = settings.workers.arena_bytes
+        threads = settings.workers.threads_per_worker or _share_of_cores(len(specs))
+        self._arenas = tuple(Arena(index, num_bytes) for index in range(len(specs)))
         launch = Launch(
-            command=self._command,
-            arenas=tuple(arena.file_number for arena in self.arenas),
+            command=command,
+            arenas=tuple(arena.file_number for arena in self._arenas),
             environment=worker_environment(threads),
         )
+        starts = [_start_message(settings, spec, threads) for spec in specs]
         listener = Listener(on_event, on_lost)
         self._keepers = tuple(
-            Keeper(
-                index, _start_message(self._settings, spec, threads), launch,
-                self._settings.workers, listener,
-            )
-            for index, spec in enumerate(self._specs)
+            Keeper(index, start, launch, settings.workers, listener)
+            for index, start in enumerate(starts)
         )
+        self._lives: tuple[asyncio.Task[None], ...] = ()
+
+    async def start(self) -> None:
+        """Start all processes; `wait_ready` and `fleet` tell whether they are well."""
         self._lives = tuple(asyncio.create_task(keeper.keep()) for keeper in self._keepers)
 
     async def wait_ready(self) -> None:
         """Wait until every worker has been ready once; later deaths are the pool's own affair.
 
         Raises:
-            StartError: a worker failed its first start.
+            WorkerStartError: a worker failed its first start.
         """
         for outcome in asyncio.as_completed([keeper.first_start for keeper in self._keepers]):
             failure = await outcome
             if failure:
-                raise StartError(failure)
+                raise WorkerStartError(failure)
 
-    async def stop(self, grace_seconds: float) -> None:
+    async def stop(self, grace_seconds: float = GRACE_SECONDS) -> None:
         """Let the workers leave, end those that have not left in time, and wait for them all."""
         for keeper in self._keepers:
             keeper.stop()
@@ -121,32 +96,24 @@ class Pool:
         for keeper in self._keepers:
             keeper.kill()
         await asyncio.gather(*self._lives)
-        for arena in self.arenas:
+        for arena in self._arenas:
             arena.close()
-        self.arenas, self._keepers, self._lives = (), (), ()
+
+    def arena(self, index: int) -> Arena:
+        """The arena of the worker at `index`; it outlives the worker's process."""
+        return self._arenas[index]
 
     def fleet(self) -> Fleet:
         """The workers as they are now."""
-        return Fleet(
-            tuple(
-                WorkerView(
-                    index=index,
-                    name=spec.name,
-                    device=spec.device,
-                    roles=spec.roles,
-                    ready=keeper.is_ready,
-                    in_flight=keeper.num_jobs,
-                    facts=keeper.facts,
-                )
-                for index, (spec, keeper) in enumerate(zip(self._specs, self._keepers, strict=True))
-            )
-        )
+        return Fleet(tuple(keeper.view() for keeper in self._keepers))
 
     def send(self, index: int, message: Job | Abort) -> None:
-        """Queue a job or an abort for the worker at `index`; never waits. An abort never fails.
+        """Queue a job or an abort for the worker at `index`; never waits.
+
+        A job for a worker that is not ready ends as lost, like those it held. An abort of a job
+        that has ended does nothing; no abort raises.
 
         Raises:
-            WorkerGone: the worker is not ready.
             OutboxFull: the worker does not read; the job was not queued.
             FrameTooLong: the job fits no frame.
         """

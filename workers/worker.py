@@ -3,13 +3,11 @@
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterable
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Iterable
+from typing import Generic
 
 import msgspec
 
-from config.logs import set_up_logs
-from workers.arena import Arenas
 from workers.messages import (
     Abort,
     Encoded,
@@ -18,99 +16,27 @@ from workers.messages import (
     Finished,
     FromWorker,
     GenerateJob,
-    Loading,
-    Ready,
     Start,
-    StartFailed,
     Stats,
     Stop,
     Taken,
     Tokens,
     ToWorker,
 )
+from workers.stage import Job, Stage
 from workers.wire import Channel, job_id_of
 
 MAX_FAULTS_IN_A_ROW = 3
-PROGRESS_SECONDS = 0.1
 STATS_SECONDS = 1.0
 
 logger = logging.getLogger(__name__)
-
-Job = TypeVar("Job", EncodeJob, GenerateJob, contravariant=True)
-
-
-class Stage(Protocol[Job]):
-    """What does one role's work, in bounded steps.
-
-    Each job put ends in exactly one Encoded, Finished or Failed that a later step returns; jobs
-    that cannot be done are Failed, not raised.
-    """
-
-    @property
-    def busy(self) -> bool:
-        """Whether `step` has something to do or to say."""
-        ...
-
-    def put(self, job: Job) -> None:
-        """Take in a job."""
-        ...
-
-    def abort(self, job_id: str) -> None:
-        """End a job early; does nothing for one that is unknown or has ended."""
-        ...
-
-    def step(self) -> list[FromWorker]:
-        """Do one bounded piece of work; what there is to tell."""
-        ...
-
-
-Progress = Callable[[int, int], None]
-Build = Callable[
-    [Start, Arenas, Progress], tuple[Stage[EncodeJob] | None, Stage[GenerateJob] | None, Ready]
-]
-
-
-def serve(channel: Channel, arenas: Arenas, build: Build) -> int:
-    """Be the worker that the first message describes; the exit status of the process."""
-    bodies: list[bytes] = []
-    while not bodies:
-        if channel.closed:
-            return 1  # the gateway left before it had said anything
-        bodies = channel.receive(wait=True)
-    start = msgspec.msgpack.decode(bodies[0], type=Start)
-    set_up_logs(start.log_level, start.name)
-    try:
-        vision, language, ready = build(start, arenas, _Reporter(channel))
-    except Exception as error:
-        logger.debug("cannot start", exc_info=True)
-        channel.send(StartFailed(message=f"{type(error).__name__}: {error}"))
-        channel.drain()
-        return 1
-    channel.send(ready)
-    Worker(channel, vision, language).run()
-    channel.drain()
-    return 0
-
-
-class _Reporter:
-    """Sends the progress of loading, not more often than one can read."""
-
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
-        self._sent_at = 0.0
-
-    def __call__(self, done: int, total: int) -> None:
-        now = time.monotonic()
-        if done == total or now - self._sent_at >= PROGRESS_SECONDS:
-            self._channel.send(Loading(done=done, total=total))
-            self._sent_at = now
 
 
 class _Desk(Generic[Job]):
     """A stage and the jobs that it owes an end. Owned by the loop."""
 
     def __init__(self, stage: Stage[Job]) -> None:
-        self.stage = stage
+        self.stage: Stage[Job] = stage
         self.open_jobs: dict[str, None] = {}  # a set that keeps order
         self.num_faults = 0  # steps in a row that raised
 

@@ -10,7 +10,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import httpx
 import openai
@@ -29,11 +31,13 @@ class Server:
     model: str
     lines: list[str] = field(default_factory=list)
 
-    def client(self, **options: float) -> openai.OpenAI:
-        """The official client, without its own retries."""
-        return openai.OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0, **options)
+    @cached_property
+    def client(self) -> Any:
+        """The official client, without its own retries; untyped, to send what its types forbid."""
+        return openai.OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0)
 
-    def async_client(self) -> openai.AsyncOpenAI:
+    def async_client(self) -> Any:
+        """The official asynchronous client, to be closed by who asks for it."""
         return openai.AsyncOpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0)
 
     def post(self, body: object) -> httpx.Response:
@@ -82,15 +86,27 @@ def running(**settings: str | int | Path) -> Iterator[Server]:
     lines: list[str] = []
     try:
         server = _wait_for_ready_line(process, lines)
-        threading.Thread(target=_collect, args=(process, lines), daemon=True).start()
-        yield server
-    finally:
-        process.send_signal(signal.SIGTERM)
+        collector = threading.Thread(target=_collect, args=(process, lines))
+        collector.start()
         try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+            yield server
+        finally:
+            server.client.close()
+            _end(process)
+            collector.join()
+    finally:
+        _end(process)
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(20)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def start(**settings: str | int | Path) -> subprocess.Popen[str]:
@@ -98,6 +114,8 @@ def start(**settings: str | int | Path) -> subprocess.Popen[str]:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("FOVEA_")}
     environment |= {f"FOVEA_{name.upper()}": str(value) for name, value in settings.items()}
     environment.setdefault("FOVEA_PORT", "0")
+    # Threads that wait for each other suffer most on a busy machine.
+    environment.setdefault("FOVEA_THREADS_PER_WORKER", "1")
     return subprocess.Popen(
         [sys.executable, "-m", "gateway"],
         env=environment,

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import anyio
 import pytest
@@ -18,12 +18,12 @@ QUESTION = "What shape is this?"
 SHAPES = [("red", "circle"), ("blue", "square"), ("green", "triangle")]
 
 
-def ask(server: Server, *parts: dict[str, object], **options: object) -> ChatCompletion:
-    create = server.client().chat.completions.create
+def ask(server: Server, *parts: dict[str, Any], **options: Any) -> ChatCompletion:
+    create = server.client.chat.completions.create
     answer = create(
         model=server.model,
-        messages=[{"role": "user", "content": list(parts)}],  # type: ignore[misc,list-item]
-        **options,  # type: ignore[arg-type]
+        messages=[{"role": "user", "content": list(parts)}],
+        **options,
     )
     assert isinstance(answer, ChatCompletion)
     return answer
@@ -47,9 +47,9 @@ def test_two_owners_and_one_engine_give_the_same_answers(split: Server) -> None:
 def test_the_stream_is_the_plain_answer_cut_up(demo: Server) -> None:
     parts = (image_part(draw_shape("red", "circle")), text_part("Describe the image."))
     whole = ask(demo, *parts).choices[0].message.content
-    stream = demo.client().chat.completions.create(
+    stream = demo.client.chat.completions.create(
         model=demo.model,
-        messages=[{"role": "user", "content": list(parts)}],  # type: ignore[misc,list-item]
+        messages=[{"role": "user", "content": list(parts)}],
         stream=True,
         stream_options={"include_usage": True},
     )
@@ -74,7 +74,7 @@ def test_the_async_client_streams_too(demo: Server) -> None:
             messages=[
                 {
                     "role": "user",
-                    "content": [image_part(draw_shape("blue", "square")), text_part(QUESTION)],  # type: ignore[list-item]
+                    "content": [image_part(draw_shape("blue", "square")), text_part(QUESTION)],
                 }
             ],
             stream=True,
@@ -104,14 +104,14 @@ def test_usage_counts_prompt_image_and_completion_tokens(demo: Server) -> None:
 
 
 def test_images_may_stand_in_any_message_and_order(demo: Server) -> None:
-    answer = demo.client().chat.completions.create(
+    answer = demo.client.chat.completions.create(
         model=demo.model,
         messages=[
-            {"role": "user", "content": [image_part(draw_shape("red", "circle"))]},  # type: ignore[list-item]
+            {"role": "user", "content": [image_part(draw_shape("red", "circle"))]},
             {"role": "assistant", "content": "a red circle"},
             {
                 "role": "user",
-                "content": [text_part("What is it?"), image_part(draw_shape("blue", "square"))],  # type: ignore[list-item]
+                "content": [text_part("What is it?"), image_part(draw_shape("blue", "square"))],
             },
         ],
     )
@@ -192,4 +192,4 @@ def test_a_stop_string_ends_the_answer_before_it(demo: Server) -> None:
 
 
 def test_the_models_route_names_the_model(demo: Server) -> None:
-    assert [model.id for model in demo.client().models.list()] == [demo.model]
+    assert [model.id for model in demo.client.models.list()] == [demo.model]

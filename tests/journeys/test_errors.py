@@ -161,7 +161,7 @@ def test_null_means_absent(demo: Server) -> None:
 
 
 def test_the_official_client_raises_its_own_exceptions(demo: Server) -> None:
-    create = demo.client().chat.completions.create
+    create = demo.client.chat.completions.create
     with pytest.raises(openai.NotFoundError):
         create(model="other", messages=[{"role": "user", "content": "hello"}])
     with pytest.raises(openai.BadRequestError) as caught:

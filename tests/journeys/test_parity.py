@@ -118,9 +118,9 @@ def subject(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[S
 
 
 def ask(server: Server, case: Case) -> tuple[str, int, int]:
-    answer = server.client().chat.completions.create(
+    answer = server.client.chat.completions.create(
         model=server.model,
-        messages=over_http(case),  # type: ignore[arg-type]
+        messages=over_http(case),
         max_tokens=MAX_TOKENS,
         temperature=0,
     )

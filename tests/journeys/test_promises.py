@@ -177,7 +177,7 @@ def test_full_means_refused_early_with_a_number() -> None:
             assert "2" in refused.json()["error"]["message"]
             assert refused.headers["retry-after"]
             with pytest.raises(openai.RateLimitError):
-                server.client().chat.completions.create(
+                server.client.chat.completions.create(
                     model=server.model, messages=[{"role": "user", "content": "hello"}]
                 )
         all_given_back(server)
