@@ -40,6 +40,7 @@ class InputBuilder:
 
     def build(self, step: Step, prompts: Mapping[str, Prompt]) -> StepTensors:
         """Lay the slices of a step out in rows; `prompts` are found by job id."""
+        device = self._decoder.device
         # Singles of similar context lie side by side, so that little padding is computed.
         slices = sorted(step.slices, key=lambda piece: (piece.length > 1, piece.end))
         firsts = np.cumsum([0] + [piece.length for piece in slices])
@@ -49,15 +50,15 @@ class InputBuilder:
             prompt = prompts[piece.sequence.job_id]
             self._fill(numbers[:, first : first + piece.length], piece, prompt)
             splices += _splices(first, piece, prompt)
-        table = self._to_device(numbers)
+        table = _to_device(numbers, device)
         chosen = [index for index, piece in enumerate(slices) if piece.is_last]
         return StepTensors(
             ids=table[0],
             positions=table[1:-1],
-            attention=self._attention(table[-1], slices),
+            attention=build_attention(self._cache, table[-1], slices, self._decoder.dtype),
             splices=tuple(splices),
             visual=self._visual(len(table[0]), splices),
-            last_rows=self._to_device(firsts[1:][chosen] - 1),
+            last_rows=_to_device(firsts[1:][chosen] - 1, device),
             choosers=tuple(slices[index].sequence for index in chosen),
         )
 
@@ -85,51 +86,73 @@ class InputBuilder:
         for row, embeddings in splices:
             mask[row : row + embeddings.shape[1]] = True
         levels = torch.cat([embeddings[1:] for _, embeddings in splices], dim=1)
-        return VisualRows(self._to_device(mask), levels)
+        return VisualRows(_to_device(mask, self._decoder.device), levels)
 
-    def _attention(self, slots: Tensor, slices: list[Slice]) -> PackedAttention:
-        num_singles = sum(piece.length == 1 for piece in slices)
-        singles, chunks = [], []
-        start = 0
-        while start < num_singles:
-            end = _bucket_end(slices, start, num_singles)
-            singles.append(self._singles(start, slices[start:end]))
-            start = end
-        for piece in slices[num_singles:]:
-            chunks.append(self._chunk(start, piece))
-            start += piece.length
-        return PackedAttention(self._cache, slots, tuple(singles), tuple(chunks))
 
-    def _singles(self, start: int, slices: list[Slice]) -> SingleRows:
-        lengths = [piece.end for piece in slices]
-        num_blocks = -(-lengths[-1] // self._cache.block_tokens)
-        table = np.empty((len(slices), num_blocks), np.int64)
-        for row, piece in zip(table, slices, strict=True):
-            blocks = piece.sequence.block_ids[:num_blocks]
-            row[: len(blocks)] = blocks
-            row[len(blocks) :] = blocks[0]  # its own: another's may hold NaN
-        mask = None
-        if lengths[0] < lengths[-1]:
-            seen = np.arange(lengths[-1]) < np.asarray(lengths)[:, None]
-            mask = self._mask(seen)[:, None, None]
-        rows = slice(start, start + len(slices))
-        return SingleRows(rows, self._to_device(table), lengths[-1], mask)
+def build_attention(
+    cache: KvCache, slots: Tensor, slices: list[Slice], dtype: torch.dtype
+) -> PackedAttention:
+    """Attention over rows laid out as `slices`: single tokens first, by context, then chunks.
 
-    def _chunk(self, start: int, piece: Slice) -> ChunkRows:
-        rows = slice(start, start + piece.length)
-        if not piece.start:
-            return ChunkRows(rows, None, piece.end, None)
-        num_blocks = -(-piece.end // self._cache.block_tokens)
-        table = np.asarray(piece.sequence.block_ids[:num_blocks])[None]
-        seen = np.tri(piece.length, piece.end, piece.start, np.bool_)
-        return ChunkRows(rows, self._to_device(table), piece.end, self._mask(seen))
+    Args:
+        cache: where keys and values are.
+        slots: int64 [rows], on the device.
+        slices: cover the rows in order.
+        dtype: of queries, keys and values.
+    """
+    num_singles = sum(piece.length == 1 for piece in slices)
+    singles, chunks = [], []
+    start = 0
+    while start < num_singles:
+        end = _bucket_end(slices, start, num_singles)
+        singles.append(_singles(start, slices[start:end], cache.block_tokens, slots.device, dtype))
+        start = end
+    for piece in slices[num_singles:]:
+        chunks.append(_chunk(start, piece, cache.block_tokens, slots.device, dtype))
+        start += piece.length
+    return PackedAttention(cache, slots, tuple(singles), tuple(chunks))
 
-    def _mask(self, seen: np.ndarray[Any, np.dtype[np.bool_]]) -> Tensor:
-        mask = torch.zeros(seen.shape, dtype=self._decoder.dtype, device=self._decoder.device)
-        return mask.masked_fill_(self._to_device(~seen), -torch.inf)
 
-    def _to_device(self, numbers: np.ndarray[Any, Any]) -> Tensor:
-        return torch.from_numpy(numbers).to(self._decoder.device, non_blocking=True)
+def _singles(
+    start: int, slices: list[Slice], block_tokens: int, device: torch.device, dtype: torch.dtype
+) -> SingleRows:
+    lengths = [piece.end for piece in slices]
+    num_blocks = -(-lengths[-1] // block_tokens)
+    table = np.empty((len(slices), num_blocks), np.int64)
+    for row, piece in zip(table, slices, strict=True):
+        blocks = piece.sequence.block_ids[:num_blocks]
+        row[: len(blocks)] = blocks
+        row[len(blocks) :] = blocks[0]  # its own: another's may hold NaN
+    mask = None
+    if lengths[0] < lengths[-1]:
+        is_hidden = np.arange(lengths[-1]) >= np.asarray(lengths)[:, None]
+        mask = _mask(is_hidden, device, dtype)[:, None, None]
+    rows = slice(start, start + len(slices))
+    return SingleRows(rows, _to_device(table, device), lengths[-1], mask)
+
+
+def _chunk(
+    start: int, piece: Slice, block_tokens: int, device: torch.device, dtype: torch.dtype
+) -> ChunkRows:
+    rows = slice(start, start + piece.length)
+    if not piece.start:
+        return ChunkRows(rows, None, piece.end, None)
+    num_blocks = -(-piece.end // block_tokens)
+    table = np.array([piece.sequence.block_ids[:num_blocks]])
+    is_hidden = ~np.tri(piece.length, piece.end, piece.start, np.bool_)
+    mask = _mask(is_hidden, device, dtype)
+    return ChunkRows(rows, _to_device(table, device), piece.end, mask)
+
+
+def _mask(
+    is_hidden: np.ndarray[Any, np.dtype[np.bool_]], device: torch.device, dtype: torch.dtype
+) -> Tensor:
+    mask = torch.zeros(is_hidden.shape, dtype=dtype, device=device)
+    return mask.masked_fill_(_to_device(is_hidden, device), -torch.inf)
+
+
+def _to_device(numbers: np.ndarray[Any, Any], device: torch.device) -> Tensor:
+    return torch.from_numpy(numbers).to(device, non_blocking=True)
 
 
 def _bucket_end(slices: list[Slice], start: int, stop: int) -> int:

@@ -64,12 +64,17 @@ class PromptReader:
         Raises:
             JobRefused: the prompt is too long, or spans, shapes or sizes do not fit together.
         """
+        if len(job.token_ids) % 4:
+            raise JobRefused("internal", "the token ids are no whole int32 numbers")
         ids = np.frombuffer(job.token_ids, "<i4")
         self._check_ids(ids)
         _check_order(job.spans, len(ids))
         pictures = tuple(self._read_picture(span) for span in job.spans)
-        spans = [(span.start, span.grid) for span in job.spans]
-        positions, offset = self.layout.positions(len(ids), spans)
+        try:
+            spans = [(span.start, span.grid) for span in job.spans]
+            positions, offset = self.layout.positions(len(ids), spans)
+        except ValueError as error:
+            raise JobRefused("internal", "the images' grids do not fit the prompt") from error
         return Prompt(ids.tolist(), positions, offset, pictures)
 
     def _check_ids(self, ids: np.ndarray[Any, np.dtype[np.int32]]) -> None:
