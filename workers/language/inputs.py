@@ -1,0 +1,175 @@
+"""A `Step` in, the tensors of its forward pass out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from workers.families.decoder import Decoder, VisualRows
+from workers.language.attention import ChunkRows, KvCache, PackedAttention, SingleRows
+from workers.language.prompts import Prompt
+from workers.language.scheduler import Slice, Step
+from workers.language.sequence import Sequence
+
+AXES = 3
+LEAST_BUCKET_TOKENS = 256  # contexts up to this length are computed together
+
+
+@dataclass(frozen=True, slots=True)
+class StepTensors:
+    """One packed forward pass; rows are single tokens first, then chunks."""
+
+    ids: Tensor  # [tokens], int64
+    positions: Tensor  # [axes, tokens], int64
+    attention: PackedAttention
+    splices: tuple[tuple[int, Tensor], ...]  # first row, embeddings [1 + levels, rows, hidden]
+    visual: VisualRows | None
+    last_rows: Tensor  # [chosen], int64; rows whose logits are wanted
+    choosers: tuple[Sequence, ...]  # the sequence of each of them
+
+
+class InputBuilder:
+    """Builds the tensors of one engine's steps."""
+
+    def __init__(self, decoder: Decoder, cache: KvCache) -> None:
+        self._decoder = decoder
+        self._cache = cache
+
+    def build(self, step: Step, prompts: Mapping[str, Prompt]) -> StepTensors:
+        """Lay the slices of a step out in rows; `prompts` are found by job id."""
+        device = self._decoder.device
+        # Singles of similar context lie side by side, so that little padding is computed.
+        slices = sorted(step.slices, key=lambda piece: (piece.length > 1, piece.end))
+        firsts = np.cumsum([0] + [piece.length for piece in slices])
+        numbers = np.empty((AXES + 2, firsts[-1]), np.int64)  # ids, positions, slots
+        splices: list[tuple[int, Tensor]] = []
+        for first, piece in zip(firsts.tolist(), slices, strict=False):
+            prompt = prompts[piece.sequence.job_id]
+            self._fill(numbers[:, first : first + piece.length], piece, prompt)
+            splices += _splices(first, piece, prompt)
+        table = _to_device(numbers, device)
+        chosen = [index for index, piece in enumerate(slices) if piece.is_last]
+        return StepTensors(
+            ids=table[0],
+            positions=table[1:-1],
+            attention=build_attention(self._cache, table[-1], slices, self._decoder.dtype),
+            splices=tuple(splices),
+            visual=self._visual(len(table[0]), splices),
+            last_rows=_to_device(firsts[1:][chosen] - 1, device),
+            choosers=tuple(slices[index].sequence for index in chosen),
+        )
+
+    def _fill(
+        self, numbers: np.ndarray[Any, np.dtype[np.int64]], piece: Slice, prompt: Prompt
+    ) -> None:
+        """Ids, positions and slots of one slice, into columns [axes + 2, length]."""
+        sequence, size = piece.sequence, self._cache.block_tokens
+        if piece.length == 1 and piece.start >= sequence.num_prompt_tokens:
+            position = piece.start + prompt.offset
+            slot = sequence.block_ids[piece.start // size] * size + piece.start % size
+            numbers[:, 0] = (sequence.token_ids[piece.start], *[position] * AXES, slot)
+            return
+        index = np.arange(piece.start, piece.end)
+        read = min(max(sequence.num_prompt_tokens - piece.start, 0), piece.length)
+        numbers[0] = sequence.token_ids[piece.start : piece.end]
+        numbers[1:-1, :read] = prompt.positions[:, piece.start : piece.start + read]
+        numbers[1:-1, read:] = index[read:] + prompt.offset
+        numbers[-1] = np.asarray(sequence.block_ids)[index // size] * size + index % size
+
+    def _visual(self, num_rows: int, splices: list[tuple[int, Tensor]]) -> VisualRows | None:
+        if not splices or not self._decoder.num_deepstack_levels:
+            return None
+        mask = np.zeros(num_rows, np.bool_)
+        for row, embeddings in splices:
+            mask[row : row + embeddings.shape[1]] = True
+        levels = torch.cat([embeddings[1:] for _, embeddings in splices], dim=1)
+        return VisualRows(_to_device(mask, self._decoder.device), levels)
+
+
+def build_attention(
+    cache: KvCache, slots: Tensor, slices: list[Slice], dtype: torch.dtype
+) -> PackedAttention:
+    """Attention over rows laid out as `slices`: single tokens first, by context, then chunks.
+
+    Args:
+        cache: where keys and values are.
+        slots: int64 [rows], on the device.
+        slices: cover the rows in order.
+        dtype: of queries, keys and values.
+    """
+    num_singles = sum(piece.length == 1 for piece in slices)
+    singles, chunks = [], []
+    start = 0
+    while start < num_singles:
+        end = _bucket_end(slices, start, num_singles)
+        singles.append(_singles(start, slices[start:end], cache.block_tokens, slots.device, dtype))
+        start = end
+    for piece in slices[num_singles:]:
+        chunks.append(_chunk(start, piece, cache.block_tokens, slots.device, dtype))
+        start += piece.length
+    return PackedAttention(cache, slots, tuple(singles), tuple(chunks))
+
+
+def _singles(
+    start: int, slices: list[Slice], block_tokens: int, device: torch.device, dtype: torch.dtype
+) -> SingleRows:
+    lengths = [piece.end for piece in slices]
+    num_blocks = -(-lengths[-1] // block_tokens)
+    table = np.empty((len(slices), num_blocks), np.int64)
+    for row, piece in zip(table, slices, strict=True):
+        blocks = piece.sequence.block_ids[:num_blocks]
+        row[: len(blocks)] = blocks
+        row[len(blocks) :] = blocks[0]  # its own: another's may hold NaN
+    mask = None
+    if lengths[0] < lengths[-1]:
+        is_hidden = np.arange(lengths[-1]) >= np.asarray(lengths)[:, None]
+        mask = _mask(is_hidden, device, dtype)[:, None, None]
+    rows = slice(start, start + len(slices))
+    return SingleRows(rows, _to_device(table, device), lengths[-1], mask)
+
+
+def _chunk(
+    start: int, piece: Slice, block_tokens: int, device: torch.device, dtype: torch.dtype
+) -> ChunkRows:
+    rows = slice(start, start + piece.length)
+    if not piece.start:
+        return ChunkRows(rows, None, piece.end, None)
+    num_blocks = -(-piece.end // block_tokens)
+    table = np.array([piece.sequence.block_ids[:num_blocks]])
+    is_hidden = ~np.tri(piece.length, piece.end, piece.start, np.bool_)
+    mask = _mask(is_hidden, device, dtype)
+    return ChunkRows(rows, _to_device(table, device), piece.end, mask)
+
+
+def _mask(
+    is_hidden: np.ndarray[Any, np.dtype[np.bool_]], device: torch.device, dtype: torch.dtype
+) -> Tensor:
+    mask = torch.zeros(is_hidden.shape, dtype=dtype, device=device)
+    return mask.masked_fill_(_to_device(is_hidden, device), -torch.inf)
+
+
+def _to_device(numbers: np.ndarray[Any, Any], device: torch.device) -> Tensor:
+    return torch.from_numpy(numbers).to(device, non_blocking=True)
+
+
+def _bucket_end(slices: list[Slice], start: int, stop: int) -> int:
+    """Index after the slices whose context is at most twice that of `start`, the shortest."""
+    limit = max(2 * slices[start].end, LEAST_BUCKET_TOKENS)
+    end = start
+    while end < stop and slices[end].end <= limit:
+        end += 1
+    return end
+
+
+def _splices(first: int, piece: Slice, prompt: Prompt) -> list[tuple[int, Tensor]]:
+    """The images that lie in a slice, whole or in part, with the row where each begins."""
+    found = []
+    for picture in prompt.pictures:
+        start, end = max(piece.start, picture.start), min(piece.end, picture.end)
+        if start < end:
+            rows = picture.embeddings[:, start - picture.start : end - picture.start]
+            found.append((first + start - piece.start, rows))
+    return found
