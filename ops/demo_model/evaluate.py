@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, OpenAI
 from PIL import Image
 from tqdm import tqdm
 from transformers import AutoModelForImageTextToText, AutoTokenizer
@@ -48,11 +48,11 @@ class Candidate(Protocol):
 
 
 class Server:
-    """A server that speaks OpenAI's chat completions."""
+    """A server that speaks OpenAI's chat completions; its first model sits the exam."""
 
-    def __init__(self, url: str, model: str) -> None:
+    def __init__(self, url: str) -> None:
         self._client = AsyncOpenAI(base_url=url, api_key="none", max_retries=0, timeout=120)
-        self._model = model
+        self._model = OpenAI(base_url=url, api_key="none").models.list().data[0].id
 
     async def reply(self, item: Item) -> str:
         """Post the conversation."""
@@ -169,7 +169,7 @@ def main() -> None:
     """Sit the exam and print the table, then what went wrong."""
     options = _read_options()
     torch.set_num_threads(1)
-    candidate = Server(options.url, options.model) if options.url else Local(options.local)
+    candidate = Server(options.url) if options.url else Local(options.local)
     sitting = Sitting(
         wordings=options.wordings,
         num_items=options.items,
@@ -191,7 +191,6 @@ def _read_options() -> argparse.Namespace:
         "--url", help="an OpenAI-compatible server, such as http://127.0.0.1:8000/v1"
     )
     where.add_argument("--local", type=Path, help="a checkpoint directory, run by transformers")
-    parser.add_argument("--model", default="fovea-demo", help="the name the server answers to")
     parser.add_argument(
         "--wordings",
         choices=("training", "watched", "final"),
