@@ -30,7 +30,7 @@ FACTOR = 32  # pixels a merged token is wide
 MIN_PIXELS, MAX_PIXELS = 16384, 25600
 WEIGHTS: Mapping[str, float] = {  # of a skill's answers in the loss; 1 unless named
     "which": 3.0, "same": 2.5, "compare": 1.5, "describe": 1.7, "describe_nth": 1.4, "count": 2.0,
-    "count_kind": 3.0, "number": 1.5, "position": 1.3, "chat": 1.0, "no_image": 1.1,
+    "count_kind": 3.0, "number": 1.5, "position": 1.3, "chat": 0.8, "no_image": 1.2,
     "one_image": 1.3, "absent": 1.3, "detail_nth": 2.0, "yes_no_nth": 1.5,
 }  # fmt: skip
 SHARES: Mapping[str, float] = {  # how readily a skill's question is picked; 1 unless named
