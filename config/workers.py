@@ -1,5 +1,6 @@
 """The text of FOVEA_WORKERS in, one `WorkerSpec` per process out."""
 
+import os
 import re
 from dataclasses import dataclass
 
@@ -40,3 +41,12 @@ def _parse_one(index: int, text: str) -> WorkerSpec:
     if len(set(roles)) < len(roles) or not set(roles) <= set(ROLES):
         raise ValueError(f"{text!r}: roles are vision and language, each at most once")
     return WorkerSpec(name=f"worker-{index}", device=match["device"], roles=roles)
+
+
+def worker_environment(num_threads: int) -> dict[str, str]:
+    """Environment of a worker process: ours, with the number of threads its libraries may use.
+
+    They read it when they are imported, which is before the worker can say anything to them.
+    """
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(num_threads))
+    return {**os.environ, **threads}

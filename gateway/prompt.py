@@ -1,8 +1,17 @@
 """A checked `ChatRequest` in, a `Prompt` out: plain values, nothing optional, deadline set once."""
 
+import secrets
 from dataclasses import dataclass
 
+from config.settings import ImageSettings
+from gateway.datauri import decode_data_uri, is_data_uri
+from gateway.errors import BadRequest, ImageRejected
+from gateway.schema import ChatRequest, ImagePart, Message
 from workers.messages import Sampling
+
+# Stands for "as many as fit"; the length of the context caps it as soon as the prompt is tokens.
+UNCAPPED_TOKENS = 2**31 - 1
+_SEED_RANGE = 2**63
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,3 +52,106 @@ class Prompt:
     streamed: bool
     include_usage: bool  # a usage chunk at the end of the stream
     deadline: float  # seconds on time.monotonic()
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingDefaults:
+    """What the checkpoint says about sampling, for fields that a request leaves out."""
+
+    temperature: float
+    top_p: float
+    top_k: int  # 0 is off
+    eos_token_ids: tuple[int, ...]
+
+
+def make_prompt(
+    request: ChatRequest,
+    *,
+    request_id: str,
+    defaults: SamplingDefaults,
+    limits: ImageSettings,
+    request_seconds: float,
+    now: float,
+) -> Prompt:
+    """Fill in what the request leaves out, and number and unpack its images.
+
+    `now` is in seconds on time.monotonic(). Decoding base64 takes some milliseconds
+    per mebibyte.
+
+    Raises:
+        BadRequest: there are more images than one request may hold.
+        ImageRejected: an image's address is of no kind that is served, or its base64 is wrong.
+        ImageTooLarge: a data URI holds more bytes than an image may have.
+    """
+    addresses = [
+        (part.image_url.url, f"messages[{row}].content[{column}].image_url")
+        for row, message in enumerate(request.messages)
+        for column, part in enumerate(message.parts)
+        if isinstance(part, ImagePart)
+    ]
+    if len(addresses) > limits.max_images:
+        raise BadRequest(
+            f"the request has {len(addresses)} images; the limit is {limits.max_images}",
+            param="messages",
+            code="too_many_images",
+        )
+    return Prompt(
+        request_id=request_id,
+        model=request.model,
+        turns=_make_turns(request.messages),
+        images=tuple(
+            _make_image(index, url, param, limits.max_image_bytes)
+            for index, (url, param) in enumerate(addresses)
+        ),
+        sampling=_make_sampling(request, defaults),
+        stop=request.stop,
+        streamed=request.stream,
+        include_usage=request.stream_options.include_usage is True,
+        deadline=now + request_seconds,
+    )
+
+
+def _make_turns(messages: tuple[Message, ...]) -> tuple[Turn, ...]:
+    num_images = 0
+    turns: list[Turn] = []
+    for message in messages:
+        parts: list[str | ImageSlot] = []
+        for part in message.parts:
+            if isinstance(part, ImagePart):
+                parts.append(ImageSlot(num_images))
+                num_images += 1
+            else:
+                parts.append(part.text)
+        role = "system" if message.role == "developer" else message.role
+        turns.append(Turn(role=role, parts=tuple(parts), plain=isinstance(message.content, str)))
+    return tuple(turns)
+
+
+def _make_image(index: int, url: str, param: str, max_bytes: int) -> ImageRef:
+    url = url.strip()
+    if is_data_uri(url):
+        return ImageRef(index, param, decode_data_uri(url, index, param, max_bytes))
+    if url[:8].lower().startswith(("http://", "https://")):
+        return ImageRef(index, param, url)
+    # The same words for everything else, so that they tell nothing about local files.
+    raise ImageRejected(
+        "the address should be a data: URI, or start with http:// or https://",
+        index=index,
+        stage="fetch",
+        param=param,
+        code="unsupported_scheme",
+    )
+
+
+def _make_sampling(request: ChatRequest, defaults: SamplingDefaults) -> Sampling:
+    max_tokens = request.max_completion_tokens or request.max_tokens or UNCAPPED_TOKENS
+    seed = secrets.randbits(63) if request.seed is None else request.seed % _SEED_RANGE
+    temperature = defaults.temperature if request.temperature is None else request.temperature
+    return Sampling(
+        temperature=temperature,
+        top_p=defaults.top_p if request.top_p is None else request.top_p,
+        top_k=max(0, defaults.top_k if request.top_k is None else request.top_k),
+        seed=seed,
+        max_tokens=min(max_tokens, UNCAPPED_TOKENS),
+        stop_token_ids=() if request.ignore_eos else defaults.eos_token_ids,
+    )

@@ -1,0 +1,58 @@
+"""A request in, a `Permit` out, or a refusal in microseconds: full means refuse, with a number."""
+
+from dataclasses import dataclass, field
+
+from config.settings import ServerSettings
+from gateway.errors import Overloaded
+
+
+@dataclass(slots=True)
+class Admission:
+    """Counts what all requests hold at once. Owned by the gateway's event loop."""
+
+    settings: ServerSettings
+    num_running: int = 0
+    image_bytes: int = 0
+
+    def admit(self) -> "Permit":
+        """Take a place for one request.
+
+        Raises:
+            Overloaded: `max_running_requests` are in work.
+        """
+        limit = self.settings.max_running_requests
+        if self.num_running >= limit:
+            raise Overloaded(f"{self.num_running} requests are running; the limit is {limit}")
+        self.num_running += 1
+        return Permit(self)
+
+
+@dataclass(slots=True)
+class Permit:
+    """One request's place and the image bytes it holds. Owned by the request's task."""
+
+    admission: Admission
+    image_bytes: int = field(default=0)
+    released: bool = field(default=False)
+
+    def add_image_bytes(self, num_bytes: int) -> None:
+        """Count encoded image bytes that the request is going to hold.
+
+        Raises:
+            Overloaded: all requests together would hold more than the limit.
+        """
+        limit = self.admission.settings.max_image_bytes_in_flight
+        held = self.admission.image_bytes
+        if held + num_bytes > limit:
+            raise Overloaded(
+                f"{num_bytes} image bytes do not fit: {held} are in flight, the limit is {limit}"
+            )
+        self.admission.image_bytes += num_bytes
+        self.image_bytes += num_bytes
+
+    def release(self) -> None:
+        """Give everything back. Calling it twice does nothing."""
+        if not self.released:
+            self.released = True
+            self.admission.num_running -= 1
+            self.admission.image_bytes -= self.image_bytes

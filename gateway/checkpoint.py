@@ -1,0 +1,195 @@
+"""What the gateway needs of a Hugging Face checkpoint folder: folder in, `Checkpoint` out.
+
+Reads configuration, tokenizer and chat template; never the weights.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken, Tokenizer
+from tokenizers.decoders import ByteLevel
+
+from gateway.prompt import SamplingDefaults
+from gateway.template import ChatTemplate, compile_template
+from workers.families import Layout, UnsupportedCheckpoint, load_layout, read_json
+
+NAMED_TOKENS = (
+    "bos_token",
+    "eos_token",
+    "unk_token",
+    "sep_token",
+    "pad_token",
+    "cls_token",
+    "mask_token",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The text side of one checkpoint, read once at start.
+
+    `control_ids` are the tokens that give a prompt its structure: those that the tokenizer holds
+    for special, and those that the configuration names, such as image placeholders. A caller's
+    text never becomes one of them. `control_pattern` matches their spellings, longest first.
+    """
+
+    tokenizer: Tokenizer
+    template: ChatTemplate
+    layout: Layout
+    sampling_defaults: SamplingDefaults
+    control_ids: frozenset[int]
+    control_pattern: re.Pattern[str]
+    control_prefixes: tuple[str, ...]  # every proper, non-empty beginning of a control token
+
+
+def load_checkpoint(model: Path) -> Checkpoint:
+    """Read the checkpoint at `model`, a folder in Hugging Face form.
+
+    Raises:
+        UnsupportedCheckpoint: a file is missing or holds something that is not served.
+    """
+    layout = load_layout(model)
+    config = read_json(model / "config.json")
+    generation = _read_optional(model / "generation_config.json")
+    sections = (generation, config, config.get("text_config") or {})
+    named, unnamed = _read_special_tokens(model)
+    tokenizer = _read_tokenizer(model, [*named.values(), *unnamed])
+    added = tokenizer.get_added_tokens_decoder()
+    if layout.image_token_id not in added:
+        raise UnsupportedCheckpoint(f"{model}: tokenizer.json has no token for images")
+    special = {index for index, token in added.items() if token.special}
+    control = special | (added.keys() & {layout.image_token_id, *_named_ids(config)})
+    spellings = [added[index].content for index in control]
+    return Checkpoint(
+        tokenizer=tokenizer,
+        template=compile_template(_read_template(model), named),
+        layout=layout,
+        sampling_defaults=_sampling_defaults(
+            generation, _end_ids(sections, tokenizer, named.get("eos_token"))
+        ),
+        control_ids=frozenset(control),
+        control_pattern=re.compile(
+            "|".join(re.escape(text) for text in sorted(spellings, key=len, reverse=True))
+        ),
+        control_prefixes=tuple(
+            {text[:length] for text in spellings for length in range(1, len(text))}
+        ),
+    )
+
+
+def _read_optional(path: Path) -> dict[str, Any]:
+    return read_json(path) if path.exists() else {}
+
+
+def _read_tokenizer(model: Path, special: Sequence[str]) -> Tokenizer:
+    path = model / "tokenizer.json"
+    if not path.exists():
+        raise UnsupportedCheckpoint(f"{model}: no tokenizer.json; other forms are not supported")
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises nothing narrower
+        raise UnsupportedCheckpoint(f"cannot read {path}: {error}") from error
+    # Answers are put together from bytes, which these decoders write as letters.
+    if not isinstance(tokenizer.decoder, ByteLevel):
+        raise UnsupportedCheckpoint(f"{path}: only byte-level decoders are supported")
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    _mark_special(tokenizer, special)
+    for token in tokenizer.get_added_tokens_decoder().values():
+        if token.special and token.normalized and tokenizer.normalizer is not None:
+            # Other spellings of it would be found as well, and a caller could write those.
+            raise UnsupportedCheckpoint(f"{path}: token {token.content!r} is normalised")
+    return tokenizer
+
+
+def _mark_special(tokenizer: Tokenizer, special: Sequence[str]) -> None:
+    """Hold for special what tokenizer_config.json calls so, though tokenizer.json does not."""
+    added = {token.content: token for token in tokenizer.get_added_tokens_decoder().values()}
+    for text in special:
+        token = added.get(text, AddedToken(text, normalized=False))
+        if not token.special and tokenizer.token_to_id(text) is not None:
+            token.special = True
+            tokenizer.add_special_tokens([token])
+
+
+def _read_special_tokens(model: Path) -> tuple[dict[str, str], list[str]]:
+    """Special tokens that have a name (`eos_token`), and those that have none."""
+    config = _read_optional(model / "special_tokens_map.json")
+    config |= _read_optional(model / "tokenizer_config.json")
+    extra = config.get("extra_special_tokens") or config.get("additional_special_tokens") or []
+    named = {name: _spelling(config[name]) for name in NAMED_TOKENS if config.get(name)}
+    return named, [
+        _spelling(token) for token in (extra.values() if isinstance(extra, dict) else extra)
+    ]
+
+
+def _spelling(token: Any) -> str:
+    return str(token["content"] if isinstance(token, dict) else token)
+
+
+def _named_ids(config: dict[str, Any]) -> Iterator[int]:
+    """Ids that the configuration names at its top level, for example `vision_start_token_id`."""
+    for name, value in config.items():
+        if name.endswith("_token_id") and isinstance(value, int):
+            yield value
+
+
+def _read_template(model: Path) -> str:
+    """Source of the chat template, from the first place that has one.
+
+    Raises:
+        UnsupportedCheckpoint: none has.
+    """
+    plain = model / "chat_template.jinja"
+    if plain.exists():
+        return plain.read_text(encoding="utf-8")
+    for name in ("chat_template.json", "tokenizer_config.json"):
+        template = _read_optional(model / name).get("chat_template")
+        if isinstance(template, list):  # several, by name
+            template = {entry["name"]: entry["template"] for entry in template}.get("default")
+        if isinstance(template, str):
+            return template
+    raise UnsupportedCheckpoint(f"{model}: no chat template")
+
+
+def _sampling_defaults(generation: dict[str, Any], end_ids: tuple[int, ...]) -> SamplingDefaults:
+    """How to sample when the caller does not say.
+
+    Greedy unless the checkpoint asks for sampling (`do_sample`); then its own numbers, and what
+    it does not name is off.
+    """
+    if not generation.get("do_sample"):
+        return SamplingDefaults(temperature=0.0, top_p=1.0, top_k=0, eos_token_ids=end_ids)
+    return SamplingDefaults(
+        temperature=_number(generation, "temperature", 1.0),
+        top_p=_number(generation, "top_p", 1.0),
+        top_k=int(_number(generation, "top_k", 0)),
+        eos_token_ids=end_ids,
+    )
+
+
+def _number(generation: dict[str, Any], name: str, default: float) -> float:
+    value = generation.get(name)
+    if value is None:
+        return default
+    most = 1.0 if name == "top_p" else math.inf
+    if not isinstance(value, int | float) or not 0 <= value <= most:
+        raise UnsupportedCheckpoint(f"generation_config.json: {name} {value!r} is out of range")
+    return float(value)
+
+
+def _end_ids(
+    sections: Sequence[dict[str, Any]], tokenizer: Tokenizer, end_token: str | None
+) -> tuple[int, ...]:
+    """Tokens that end an answer, from the first place that names any; none if no place does."""
+    named = (section.get("eos_token_id") for section in sections)
+    value = next((value for value in named if value is not None), None)
+    if value is None and end_token is not None:
+        value = tokenizer.token_to_id(end_token)
+    if value is None:
+        return ()
+    return tuple(value) if isinstance(value, list) else (value,)

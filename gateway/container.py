@@ -1,0 +1,139 @@
+"""Bounded walks over the block structure of image files, before an image library reads them.
+
+The library walks blocks one by one in Python and decodes every scan of a JPEG at full size, so a
+few megabytes of empty blocks would hold a thread for minutes, and a JPEG of a million empty scans
+for hours. Each walk here stops at a count that no honest file comes near. Damage is not judged:
+a walk ends where the structure does, and the library says what is wrong.
+"""
+
+import re
+import struct
+from collections.abc import Iterator
+from itertools import islice
+
+MAX_JPEG_SEGMENTS = 4096
+MAX_JPEG_SCANS = 64
+MAX_JPEG_EXIF_SEGMENTS = 8
+MAX_PNG_CHUNKS = 16_384
+MAX_GIF_BLOCKS = 131_072
+MAX_TIFF_VALUES = 16_384  # of one tag that is no text: strips, tiles, resolutions
+
+_START_OF_SCAN = 0xDA
+_END_OF_IMAGE = 0xD9
+_APP1 = 0xE1
+_PNG_SIGNATURE_BYTES = 8
+_TIFF_TEXT_TYPES = (1, 2, 6, 7)
+_ORIENTATION = 0x0112
+_SHORT = 3
+# The next marker that has a length: no stuffed or fill byte, no restart or other bare marker.
+_NEXT_MARKER = re.compile(rb"\xff[^\x00\x01\xd0-\xd7\xff]")
+
+
+class ContainerFault(Exception):
+    """A file has more blocks than any honest one; the message names the limit."""
+
+
+def check_jpeg(data: bytes) -> None:
+    """Refuse a JPEG with too many segments, scans or EXIF segments."""
+    num_scans = num_exif = 0
+    for number, (marker, start) in enumerate(_jpeg_segments(data)):
+        num_scans += marker == _START_OF_SCAN
+        num_exif += marker == _APP1 and data[start : start + 4] == b"Exif"
+        _check(number, MAX_JPEG_SEGMENTS, "segments")
+        _check(num_scans, MAX_JPEG_SCANS, "scans")
+        _check(num_exif, MAX_JPEG_EXIF_SEGMENTS, "EXIF segments")
+
+
+def _jpeg_segments(data: bytes) -> Iterator[tuple[int, int]]:
+    """Yield (marker, start of its content) up to the end of the first image."""
+    found = _NEXT_MARKER.search(data, 2)
+    while found and found.end() + 2 <= len(data):
+        marker, start = data[found.end() - 1], found.end()
+        if marker == _END_OF_IMAGE:
+            return
+        yield marker, start + 2
+        length = struct.unpack_from(">H", data, start)[0]
+        found = _NEXT_MARKER.search(data, start + length)
+
+
+def find_png_exif(data: bytes) -> bytes:
+    """The content of a PNG's eXIf chunk, wherever it stands; empty without one."""
+    exif = b""
+    position = _PNG_SIGNATURE_BYTES
+    number = 0
+    while position + 8 <= len(data):
+        length, kind = struct.unpack_from(">I4s", data, position)
+        if kind == b"eXIf":
+            exif = data[position + 8 : position + 8 + length]
+        position += length + 12
+        number += 1
+        _check(number, MAX_PNG_CHUNKS, "chunks")
+    return exif
+
+
+def is_animated_gif(data: bytes) -> bool:
+    """Whether a GIF has a second frame; looks no further than that."""
+    try:
+        return len(list(islice(_gif_frames(data), 2))) == 2
+    except IndexError:  # the data ends inside a block
+        return False
+
+
+def _gif_frames(data: bytes) -> Iterator[None]:
+    position = 13 + _palette_bytes(data[10])
+    number = 0
+    while (kind := data[position]) != ord(";"):
+        if kind == ord(","):
+            yield
+            position += 11 + _palette_bytes(data[position + 9])
+        else:
+            # What is neither a frame nor an extension is skipped, as the library does.
+            position += 2 if kind == ord("!") else 0
+        while data[position] and kind in b",!":
+            position += 1 + data[position]
+            number += 1
+            _check(number, MAX_GIF_BLOCKS, "blocks")
+        position += 1
+        number += 1
+        _check(number, MAX_GIF_BLOCKS, "blocks")
+
+
+def _palette_bytes(flags: int) -> int:
+    return 3 << ((flags & 7) + 1) if flags & 0x80 else 0
+
+
+def check_tiff(data: bytes) -> None:
+    """Refuse a TIFF whose first directory has a tag of too many values."""
+    for _, kind, count, _ in _directory(data):
+        if kind not in _TIFF_TEXT_TYPES:
+            _check(count, MAX_TIFF_VALUES, "values in one tag")
+
+
+def read_orientation(exif: bytes) -> int:
+    """The orientation that an EXIF block tells, 1 to 8; 1 when it tells none."""
+    exif = exif.removeprefix(b"Exif\0\0")
+    order = ">" if exif[:2] == b"MM" else "<"
+    for tag, kind, count, value in _directory(exif):
+        if tag == _ORIENTATION and kind == _SHORT and count == 1:
+            number = int(struct.unpack_from(order + "H", value)[0])
+            return number if 1 <= number <= 8 else 1
+    return 1
+
+
+def _directory(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
+    """Yield (tag, type, count, value or offset) of the first directory of a TIFF or EXIF block."""
+    if data[:2] not in (b"II", b"MM") or len(data) < 8:
+        return
+    order = ">" if data[:2] == b"MM" else "<"
+    start = struct.unpack_from(order + "I", data, 4)[0]
+    if start + 2 > len(data):
+        return
+    count = struct.unpack_from(order + "H", data, start)[0]
+    end = min(start + 2 + 12 * count, len(data) - 11)
+    for position in range(start + 2, end, 12):
+        yield struct.unpack_from(order + "HHI4s", data, position)
+
+
+def _check(number: int, limit: int, what: str) -> None:
+    if number > limit:
+        raise ContainerFault(f"more than {limit} {what}")

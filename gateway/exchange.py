@@ -1,0 +1,178 @@
+"""One chat request and its answer: exactly one status, one end of stream, everything given back."""
+
+import asyncio
+import logging
+import secrets
+import time
+from contextlib import ExitStack
+
+import anyio
+import anyio.to_thread
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Receive, Scope, Send
+
+from gateway import sse
+from gateway.answer import Answer, Piece
+from gateway.errors import (
+    BodyTooLarge,
+    DeadlinePassed,
+    ImageRejected,
+    NotReady,
+    ServeError,
+    UnknownModel,
+    error_body,
+)
+from gateway.journey import Journey
+from gateway.prompt import Prompt, make_prompt
+from gateway.request_id import request_id_of
+from gateway.responses import EventStream, error_response, json_response
+from gateway.schema import parse_request
+from gateway.services import Services
+
+log = logging.getLogger(__name__)
+
+# A client that left before its answer; nobody receives it, metrics and logs show it.
+_CLIENT_GONE = 499
+# Bodies above this size are parsed in a thread, so that base64 does not hold the event loop.
+_INLINE_BODY_BYTES = 64 * 1024
+
+
+class Exchange:
+    """Owned by the request's task."""
+
+    def __init__(self, services: Services, scope: Scope, receive: Receive, send: Send) -> None:
+        self._services = services
+        self._scope, self._receive, self._send = scope, receive, send
+        self._stream = EventStream(send)
+        self._request_id = request_id_of(scope)
+        self._job_id = secrets.token_hex(12)
+        self._begun = time.monotonic()
+        self._answered = False
+
+    async def run(self) -> None:
+        """Answer the request, or say why not."""
+        status, code = 200, ""
+        with self._services.metrics.requests_running.track_inprogress():
+            try:
+                await self._run_until_gone()
+                if not self._answered:
+                    status, code = _CLIENT_GONE, "client_gone"
+            except ServeError as error:
+                status, code = error.status, error.code
+                await self._fail(error)
+            except Exception:
+                log.exception("request %s failed", self._request_id)
+                fault = ServeError("the gateway failed on this request")
+                status, code = fault.status, fault.code
+                await self._fail(fault)
+        self._observe(status, code)
+
+    def _observe(self, status: int, code: str) -> None:
+        seconds = time.monotonic() - self._begun
+        self._services.metrics.requests.labels(str(status), code).inc()
+        self._services.metrics.request_seconds.observe(seconds)
+        log.info("request %s: %d %s, %.3f s", self._request_id, status, code, seconds)
+
+    async def _fail(self, error: ServeError) -> None:
+        if isinstance(error, ImageRejected):
+            self._services.metrics.images_rejected.labels(error.stage, error.code).inc()
+        if self._stream.ended:
+            return
+        if self._stream.started:
+            await self._stream.end(sse.error_frame(error_body(error, self._request_id)) + sse.DONE)
+        else:
+            await error_response(error, self._scope)(self._scope, self._receive, self._send)
+
+    async def _run_until_gone(self) -> None:
+        with ExitStack() as cleanup, anyio.CancelScope() as gone:
+            permit = self._services.admission.admit()
+            cleanup.callback(permit.release)
+            if self._services.draining:
+                raise NotReady("the server is shutting down")
+            body = await self._read_body()
+            if body is None:
+                return
+            cleanup.callback(asyncio.create_task(self._watch(gone)).cancel)
+            prompt = await self._parse(body)
+            del body
+            inline = [image.source for image in prompt.images if isinstance(image.source, bytes)]
+            permit.add_image_bytes(sum(len(source) for source in inline))
+            await self._answer(Journey(self._services, prompt, permit), prompt, cleanup)
+
+    async def _read_body(self) -> bytes | None:
+        """The whole body, or nothing when the client left."""
+        limit = self._services.settings.server.max_body_bytes
+        chunks: list[bytes] = []
+        num_bytes = 0
+        try:
+            async for chunk in Request(self._scope, self._receive).stream():
+                num_bytes += len(chunk)
+                if num_bytes > limit:
+                    raise BodyTooLarge(f"the request body is larger than {limit} bytes")
+                chunks.append(chunk)
+        except ClientDisconnect:
+            return None
+        return b"".join(chunks)
+
+    async def _watch(self, gone: anyio.CancelScope) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        gone.cancel()
+
+    async def _parse(self, body: bytes) -> Prompt:
+        with self._services.metrics.stage("parse"):
+            if len(body) <= _INLINE_BODY_BYTES:
+                return self._make_prompt(body)
+            return await anyio.to_thread.run_sync(self._make_prompt, body)
+
+    def _make_prompt(self, body: bytes) -> Prompt:
+        services = self._services
+        request = parse_request(body)
+        if request.model != services.served_model_name:
+            raise UnknownModel(
+                f"the model {request.model[:80]!r} is not served here; "
+                f"{services.served_model_name!r} is"
+            )
+        return make_prompt(
+            request,
+            request_id=self._job_id,
+            defaults=services.checkpoint.sampling_defaults,
+            limits=services.settings.images,
+            request_seconds=services.settings.server.request_seconds,
+            now=self._begun,
+        )
+
+    async def _answer(self, journey: Journey, prompt: Prompt, cleanup: ExitStack) -> None:
+        try:
+            with anyio.fail_after(prompt.deadline - time.monotonic()):
+                answer = await journey.start(cleanup)
+                first = await answer.next()
+                self._services.metrics.first_token_seconds.observe(time.monotonic() - self._begun)
+                tell = self._tell_streaming if prompt.streamed else self._tell_whole
+                await tell(prompt, answer, first)
+        except TimeoutError as error:
+            raise DeadlinePassed("the request's time limit ran out") from error
+
+    async def _tell_whole(self, prompt: Prompt, answer: Answer, piece: Piece) -> None:
+        texts = [piece.text]
+        while piece.end is None:
+            piece = await answer.next()
+            texts.append(piece.text)
+        frames = sse.Frames(prompt.request_id, self._services.served_model_name)
+        body = frames.completion("".join(texts), piece.end.reason, piece.end.usage)
+        await json_response(body)(self._scope, self._receive, self._send)
+        self._answered = True
+
+    async def _tell_streaming(self, prompt: Prompt, answer: Answer, piece: Piece) -> None:
+        frames = sse.Frames(prompt.request_id, self._services.served_model_name)
+        await self._stream.start()
+        await self._stream.write(frames.role() + frames.text(piece.text))
+        while piece.end is None:
+            piece = await answer.next()
+            if piece.text:
+                await self._stream.write(frames.text(piece.text))
+        last = frames.finish(piece.end.reason)
+        if prompt.include_usage:
+            last += frames.usage(piece.end.usage)
+        await self._stream.end(last + sse.DONE)
+        self._answered = True

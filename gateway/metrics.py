@@ -1,0 +1,87 @@
+"""Counters, gauges and histograms of every stage, in one registry that /metrics shows."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+
+
+class Metrics:
+    """All metrics of one gateway. Owned by the event loop; made once and passed in."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._add_requests()
+        self._add_stages()
+        self._add_workers()
+
+    def _add_requests(self) -> None:
+        self.requests_running = Gauge(
+            "fovea_requests_running", "Requests in work.", registry=self.registry
+        )
+        self.requests = Counter(
+            "fovea_requests",
+            "Requests that ended, by status and error code (empty: none).",
+            ["status", "code"],
+            registry=self.registry,
+        )
+        self.request_seconds = self._histogram("fovea_request_seconds", "Whole request.")
+        self.first_token_seconds = self._histogram(
+            "fovea_first_token_seconds", "From the request's arrival to its first token."
+        )
+        self.inter_token_seconds = self._histogram(
+            "fovea_inter_token_seconds", "Between two token events of one answer."
+        )
+        self.prompt_tokens = self._counter("fovea_prompt_tokens", "Prompt tokens of answers.")
+        self.image_tokens = self._counter("fovea_image_tokens", "Image tokens among them.")
+        self.completion_tokens = self._counter("fovea_completion_tokens", "Tokens generated.")
+
+    def _add_stages(self) -> None:
+        self.stage_seconds = Histogram(
+            "fovea_stage_seconds",
+            "Time in one stage of the journey.",
+            ["stage"],
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self.images_encoded = self._counter("fovea_images_encoded", "Images encoded by owners.")
+        self.image_bytes = self._counter("fovea_image_bytes", "Encoded image bytes taken in.")
+        self.image_pixels = self._counter("fovea_image_pixels", "Source pixels of images.")
+        self.image_patches = self._counter("fovea_image_patches", "Patches sent to owners.")
+        self.images_rejected = Counter(
+            "fovea_images_rejected",
+            "Images refused, by stage and error code.",
+            ["stage", "code"],
+            registry=self.registry,
+        )
+
+    def _add_workers(self) -> None:
+        self.worker_ready = self._worker_gauge("fovea_worker_ready", "1 while it takes jobs.")
+        self.worker_lost = Counter(
+            "fovea_worker_lost", "Times the worker died.", ["worker"], registry=self.registry
+        )
+        self.worker_running = self._worker_gauge("fovea_worker_running", "Sequences in a step.")
+        self.worker_waiting = self._worker_gauge("fovea_worker_waiting", "Jobs waiting.")
+        self.kv_used_tokens = self._worker_gauge("fovea_kv_used_tokens", "KV tokens in use.")
+        self.arena_used_bytes = self._worker_gauge("fovea_arena_used_bytes", "Arena bytes lent.")
+
+    def _counter(self, name: str, text: str) -> Counter:
+        return Counter(name, text, registry=self.registry)
+
+    def _histogram(self, name: str, text: str) -> Histogram:
+        return Histogram(name, text, buckets=_SECONDS, registry=self.registry)
+
+    def _worker_gauge(self, name: str, text: str) -> Gauge:
+        return Gauge(name, text, ["worker"], registry=self.registry)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Observe the time spent inside the block as one pass of the stage."""
+        begun = time.monotonic()
+        try:
+            yield
+        finally:
+            self.stage_seconds.labels(name).observe(time.monotonic() - begun)

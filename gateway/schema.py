@@ -1,0 +1,244 @@
+"""The body of POST /v1/chat/completions in, a checked `ChatRequest` out.
+
+Whatever is wrong with a body ends as `BadRequest` with the dotted path of the field to blame.
+"""
+
+from typing import Annotated, Any, Literal
+
+import orjson
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    FailFast,
+    Field,
+    Strict,
+    Tag,
+    ValidationError,
+)
+from pydantic_core import ErrorDetails, PydanticCustomError
+from typing_extensions import TypeAliasType
+
+from gateway.errors import BadRequest
+from gateway.unsupported import (
+    HARMLESS_FIELDS,
+    MESSAGE_FIELDS,
+    REQUEST_FIELDS,
+    refuse_unsupported,
+)
+
+ROLES = ("system", "developer", "user", "assistant")
+PART_TYPES = ("text", "image_url")
+MAX_STOPS = 4
+MAX_STOP_CHARS = 1024
+_MAX_NOTED_FIELDS = 32
+_MAX_ECHO_CHARS = 24
+
+
+class Edge(BaseModel):
+    """JSON types are taken as they are: no number in a string, no boolean as a number."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore", allow_inf_nan=False)
+
+
+class ImageUrl(Edge):
+    url: str
+    detail: Literal["auto", "low", "high", "original"] | None = (
+        None  # a hint; sizes follow the model
+    )
+
+
+class TextPart(Edge):
+    type: Literal["text"]
+    text: str
+
+
+def _wrap_url(value: Any) -> Any:
+    return {"url": value} if isinstance(value, str) else value
+
+
+class ImagePart(Edge):
+    type: Literal["image_url"]
+    image_url: Annotated[ImageUrl, BeforeValidator(_wrap_url)]
+
+
+def _echo(value: Any) -> str:
+    if isinstance(value, str):
+        return repr(value[:_MAX_ECHO_CHARS])
+    return "null" if value is None else type(value).__name__
+
+
+def _check_part(value: Any) -> Any:
+    if not isinstance(value, dict):
+        raise PydanticCustomError("invalid_type", "a part should be an object with a type")
+    if value.get("type") not in PART_TYPES:
+        raise PydanticCustomError(
+            "unsupported_value",
+            "part type {given} is not supported; supported are {known}",
+            {"given": _echo(value.get("type")), "known": ", ".join(PART_TYPES), "field": "type"},
+        )
+    return value
+
+
+def _check_content(value: Any) -> Any:
+    if not isinstance(value, str | list):
+        raise PydanticCustomError("invalid_type", "content should be a string or a list of parts")
+    if value == []:
+        raise PydanticCustomError("invalid_value", "content should hold at least one part")
+    return value
+
+
+def _check_role(value: Any) -> Any:
+    if value not in ROLES:
+        raise PydanticCustomError(
+            "unsupported_value",
+            "role {given} is not supported; supported are {known}",
+            {"given": _echo(value), "known": ", ".join(ROLES)},
+        )
+    return value
+
+
+# Tags in angle brackets tell which branch of a union was taken; `_dotted` leaves them out.
+Part = Annotated[
+    Annotated[
+        Annotated[TextPart, Tag("<text>")] | Annotated[ImagePart, Tag("<image_url>")],
+        Discriminator(lambda value: f"<{value['type']}>"),
+    ],
+    BeforeValidator(_check_part),
+]
+# A named type, because what is in a union must be hashable and `FailFast` is not.
+Parts = TypeAliasType("Parts", Annotated[tuple[Part, ...], Strict(False), FailFast()])
+Content = Annotated[
+    Annotated[
+        Annotated[str, Tag("<string>")] | Annotated[Parts, Tag("<parts>")],
+        Discriminator(lambda value: "<string>" if isinstance(value, str) else "<parts>"),
+    ],
+    BeforeValidator(_check_content),
+]
+
+
+class Message(Edge):
+    role: Annotated[
+        Literal["system", "developer", "user", "assistant"], BeforeValidator(_check_role)
+    ]
+    content: Content
+
+    @property
+    def parts(self) -> tuple[TextPart | ImagePart, ...]:
+        """The content as parts; a plain string is one part."""
+        if isinstance(self.content, str):
+            return (TextPart(type="text", text=self.content),)
+        return self.content
+
+
+class StreamOptions(Edge):
+    include_usage: bool | None = None
+
+
+def _wrap_stop(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARS)]
+
+
+class ChatRequest(Edge):
+    """The fields that are honoured; `null` was taken out before, so it means absent."""
+
+    model: Annotated[str, Field(min_length=1)]
+    messages: Annotated[tuple[Message, ...], Strict(False), FailFast(), Field(min_length=1)]
+    stream: bool = False
+    stream_options: StreamOptions = StreamOptions()
+    temperature: float | None = Field(None, ge=0, le=2)
+    top_p: float | None = Field(None, gt=0, le=1)
+    top_k: int | None = Field(None, ge=-1)  # -1 and 0 are off
+    seed: int | None = Field(None, ge=-(2**63), lt=2**63)
+    max_tokens: int | None = Field(None, ge=1)
+    max_completion_tokens: int | None = Field(None, ge=1)
+    stop: Annotated[
+        tuple[StopString, ...],
+        Strict(False),
+        FailFast(),
+        Field(max_length=MAX_STOPS),
+        BeforeValidator(_wrap_stop),
+    ] = ()
+    ignore_eos: bool = False
+    unknown_fields: tuple[str, ...] = ()  # names that nobody here knows; they change nothing
+
+
+_HONOURED = frozenset(ChatRequest.model_fields) - {"unknown_fields"}
+# JSON's words where pydantic uses Python's.
+_WORDINGS = {
+    "model_type": "input should be an object",
+    "tuple_type": "input should be a list",
+    "too_short": "list should have at least {min_length} item(s), not {actual_length}",
+    "too_long": "list should have at most {max_length} items, not {actual_length}",
+}
+_KNOWN = _HONOURED | HARMLESS_FIELDS | frozenset(REQUEST_FIELDS)
+
+
+def parse_request(body: bytes) -> ChatRequest:
+    """Check a request body and keep what is honoured of it.
+
+    Raises:
+        BadRequest: the body is no JSON object, a field is missing, of the wrong type, out of
+            range, or asks for something that is not supported.
+    """
+    fields = _load_object(body)
+    refuse_unsupported(fields, REQUEST_FIELDS)
+    _refuse_in_messages(fields.get("messages"))
+    honoured = {name: fields[name] for name in _HONOURED if fields.get(name) is not None}
+    unknown = sorted(name[:64] for name in fields.keys() - _KNOWN)[:_MAX_NOTED_FIELDS]
+    try:
+        return ChatRequest.model_validate({**honoured, "unknown_fields": tuple(unknown)})
+    except ValidationError as error:
+        raise _bad_request(error.errors(include_url=False)[0]) from error
+
+
+def _load_object(body: bytes) -> dict[str, Any]:
+    try:
+        fields = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise BadRequest(f"the body is not valid JSON: {error}", code="invalid_json") from error
+    if not isinstance(fields, dict):
+        raise BadRequest("the body should be a JSON object", code="invalid_json")
+    return fields
+
+
+def _refuse_in_messages(messages: Any) -> None:
+    for index, message in enumerate(messages if isinstance(messages, list) else ()):
+        if isinstance(message, dict):
+            refuse_unsupported(message, MESSAGE_FIELDS, f"messages[{index}].")
+
+
+def _bad_request(error: ErrorDetails) -> BadRequest:
+    context = error.get("ctx", {})
+    location = error["loc"] + ((context["field"],) if "field" in context else ())
+    param = _dotted(location)
+    wording = _WORDINGS.get(error["type"])
+    message = wording.format(**context) if wording else error["msg"]
+    message = message[0].lower() + message[1:]
+    given = error["input"]
+    if isinstance(given, int | float):
+        message = f"{message}; it is {str(given).lower()}"
+    return BadRequest(f"{param}: {message}", param=param, code=_code(error["type"]))
+
+
+def _code(kind: str) -> str:
+    """OpenAI's word for a kind of mistake, as pydantic or a check above names it."""
+    if kind == "missing":
+        return "missing_required_parameter"
+    if kind.endswith("_type"):
+        return "invalid_type"
+    return "unsupported_value" if kind == "unsupported_value" else "invalid_value"
+
+
+def _dotted(location: tuple[int | str, ...]) -> str:
+    path = ""
+    for step in location:
+        if isinstance(step, int):
+            path += f"[{step}]"
+        elif not step.startswith("<"):
+            path += f".{step}" if path else step
+    return path

@@ -1,0 +1,190 @@
+"""The life of the gateway process: start workers and HTTP, say when ready, drain, stop."""
+
+import asyncio
+import logging
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import uvicorn
+
+from config.settings import ServerSettings, Settings
+from gateway.admit import Admission
+from gateway.app import build_app
+from gateway.checkpoint import load_checkpoint
+from gateway.dispatch import Dispatcher
+from gateway.fetch import Fetcher
+from gateway.metrics import Metrics
+from gateway.payload import DecodePool
+from gateway.progress import LoadProgress
+from gateway.services import Services
+from workers.devices import count_gpus
+from workers.messages import FromWorker, Loading, Ready, StartFailed
+from workers.pool import Pool
+
+log = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.02
+# Time that requests which are cut short get to send their error.
+_LAST_WORDS_SECONDS = 1.0
+
+
+class StartError(Exception):
+    """The gateway cannot start; the message is for the operator."""
+
+
+class _HttpServer(uvicorn.Server):
+    """uvicorn without its signal handling, which would end the process by the signal itself."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def listen(settings: ServerSettings) -> socket.socket:
+    """Bind the listening socket before anything heavy starts.
+
+    Raises:
+        StartError: the address or port cannot be had.
+    """
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((settings.host, settings.port))
+    except OSError as error:
+        listener.close()
+        raise StartError(
+            f"cannot listen on {settings.host} port {settings.port}: {error.strerror}; "
+            "FOVEA_HOST and FOVEA_PORT choose another"
+        ) from error
+    return listener
+
+
+class Gateway:
+    """Everything that lives as long as the process. Owned by the event loop."""
+
+    def __init__(self, settings: Settings, listener: socket.socket, begun: float) -> None:
+        self._settings = settings
+        self._listener = listener
+        self._begun = begun
+        specs = settings.worker_specs(count_gpus())
+        self._progress = LoadProgress(tuple(spec.name for spec in specs))
+        self._pool = Pool(settings, specs, on_event=self._on_event, on_lost=self._on_lost)
+        self._services = self._make_services()
+        self._stop = asyncio.Event()
+        self._stop_now = asyncio.Event()
+
+    def _make_services(self) -> Services:
+        settings = self._settings
+        metrics = Metrics()
+        return Services(
+            settings=settings,
+            checkpoint=load_checkpoint(settings.model.model),
+            served_model_name=settings.server.served_model_name or settings.model.model.name,
+            metrics=metrics,
+            admission=Admission(settings.server),
+            fetcher=Fetcher(settings.images),
+            decode_pool=DecodePool(settings.images.decode_threads),
+            pool=self._pool,
+            dispatcher=Dispatcher(self._pool, metrics),
+        )
+
+    async def run(self) -> None:
+        """Serve until SIGTERM or SIGINT, then drain.
+
+        Raises:
+            StartError: a worker could not start.
+        """
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal)
+        server = _HttpServer(self._uvicorn_config())
+        http = asyncio.create_task(server.serve(sockets=[self._listener]))
+        try:
+            await self._pool.start()
+            await self._until_ready()
+            await self._stop.wait()
+            await self._drain()
+        finally:
+            server.should_exit = True
+            server.force_exit = self._stop_now.is_set()
+            await http
+            await self._services.fetcher.close()
+            await self._pool.stop()
+
+    def _uvicorn_config(self) -> uvicorn.Config:
+        return uvicorn.Config(
+            build_app(self._services),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            timeout_graceful_shutdown=1,
+        )
+
+    async def _until_ready(self) -> None:
+        ready = asyncio.create_task(self._pool.wait_ready())
+        stopped = asyncio.create_task(self._stop.wait())
+        await asyncio.wait({ready, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if not ready.done():
+            ready.cancel()
+            return
+        await ready
+        self._say_ready()
+
+    def _say_ready(self) -> None:
+        host, port = self._listener.getsockname()[:2]
+        seconds = time.monotonic() - self._begun
+        name = self._services.served_model_name
+        log.info("ready after %.1f s", seconds)
+        print(  # noqa: T201 - the one line that a person at the terminal waits for
+            f"Fovea is ready after {seconds:.1f} s. "
+            f"Send requests for the model {name!r} to http://{host}:{port}/v1/chat/completions",
+            flush=True,
+        )
+
+    def _on_signal(self) -> None:
+        if self._stop.is_set():
+            self._stop_now.set()
+        self._services.draining = True
+        self._stop.set()
+
+    async def _drain(self) -> None:
+        """Let running requests end; a second signal or the time limit fails them by name."""
+        running = self._services.admission
+        log.info("stopping: %d requests are running", running.num_running)
+        await self._until_idle(self._settings.server.drain_seconds)
+        if running.num_running:
+            log.warning("stopping: %d requests are cut short", running.num_running)
+            self._services.dispatcher.fail_all()
+            await self._until_idle(_LAST_WORDS_SECONDS)
+
+    async def _until_idle(self, seconds: float) -> None:
+        limit = time.monotonic() + seconds
+        while self._services.admission.num_running and time.monotonic() < limit:
+            if self._stop_now.is_set():
+                return
+            await asyncio.sleep(_POLL_SECONDS)
+
+    def _on_event(self, worker: int, event: FromWorker) -> None:
+        match event:
+            case Loading():
+                self._progress.update(worker, event.done, event.total)
+            case Ready() | StartFailed():
+                self._progress.finish(worker)
+            case _:
+                self._services.dispatcher.on_event(worker, event)
+
+    def _on_lost(self, worker: int) -> None:
+        self._progress.finish(worker)
+        name = self._pool.fleet().workers[worker].name
+        self._services.metrics.worker_lost.labels(name).inc()
+
+
+async def serve(settings: Settings, listener: socket.socket, begun: float) -> None:
+    """Run the gateway to its end."""
+    await Gateway(settings, listener, begun).run()

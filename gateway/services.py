@@ -1,0 +1,53 @@
+"""The long-lived parts of one gateway, made once at start and passed to every request."""
+
+import secrets
+from dataclasses import dataclass, field
+
+from config.settings import Settings
+from gateway.admit import Admission
+from gateway.checkpoint import Checkpoint
+from gateway.dispatch import Dispatcher
+from gateway.errors import NotReady
+from gateway.fetch import Fetcher
+from gateway.metrics import Metrics
+from gateway.payload import DecodePool
+from workers.pool import Pool
+
+
+@dataclass(slots=True)
+class Services:
+    """Owned by the gateway's event loop."""
+
+    settings: Settings
+    checkpoint: Checkpoint
+    served_model_name: str
+    metrics: Metrics
+    admission: Admission
+    fetcher: Fetcher
+    decode_pool: DecodePool
+    pool: Pool
+    dispatcher: Dispatcher
+    digest_key: bytes = field(default_factory=lambda: secrets.token_bytes(32))
+    draining: bool = False
+
+    def is_ready(self) -> bool:
+        """Whether each role has a worker that takes jobs and the gateway is not stopping."""
+        return not self.draining and self.pool.fleet().is_ready
+
+    def max_context_tokens(self) -> int:
+        """Longest prompt plus answer that every ready engine takes.
+
+        Raises:
+            NotReady: no engine is ready.
+        """
+        engines = self.pool.fleet().holding("language")
+        if not engines:
+            raise NotReady("no worker with the role language is ready")
+        return min(engine.max_context_tokens for engine in engines)
+
+    def sample_gauges(self) -> None:
+        """Bring the gauges up to date that no event carries."""
+        for view in self.pool.fleet().workers:
+            self.metrics.worker_ready.labels(view.name).set(view.ready)
+            used = self.pool.arena(view.index).num_bytes_used
+            self.metrics.arena_used_bytes.labels(view.name).set(used)

@@ -1,0 +1,235 @@
+"""Prompt and plans in, token ids out; token ids of the answer in, text that is safe to send out."""
+
+import codecs
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+from tokenizers import Encoding, Tokenizer
+
+from gateway.checkpoint import Checkpoint
+from gateway.errors import BadRequest, PromptTooLong
+from gateway.marks import Marks, Rendered, without_forgeries
+from gateway.prompt import Prompt, Turn
+from workers.families.plan import ImagePlan
+from workers.messages import Sampling
+
+# A rendered prompt with more characters than this for each token of context is looked at from
+# its beginning first: most are refused there, without paying for the rest.
+LONG_CHARACTERS_PER_TOKEN = 16
+# The longest words of vocabularies in use; no text consists of nothing else.
+MOST_CHARACTERS_PER_TOKEN = 128
+
+
+def _byte_letters() -> dict[str, int]:
+    """The letters in which byte-level vocabularies write bytes.
+
+    Visible letters of Latin-1 stand for themselves; the other bytes, in order, for 256 onwards.
+    """
+    visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    hidden = [byte for byte in range(256) if byte not in visible]
+    letters = {chr(byte): byte for byte in visible}
+    return letters | {chr(256 + index): byte for index, byte in enumerate(hidden)}
+
+
+BYTES = _byte_letters()
+
+Ids = np.ndarray[Any, np.dtype[np.int32]]
+
+
+@dataclass(frozen=True, slots=True)
+class PromptTokens:
+    """A prompt as the engine takes it."""
+
+    token_ids: bytes  # int32, little endian; each image's placeholder stands num_tokens times
+    num_tokens: int
+    image_starts: tuple[int, ...]  # by image index: its first token
+    sampling: Sampling  # the caller's, with max_tokens capped to what the context has left
+
+
+def build(
+    prompt: Prompt, plans: Sequence[ImagePlan], checkpoint: Checkpoint, max_context_tokens: int
+) -> PromptTokens:
+    """Render, encode and expand a prompt. Takes CPU time: run it in a thread.
+
+    A `max_tokens` that does not fit is capped to what is left, for many clients always send a
+    large one; a prompt that leaves no room for a single token is refused.
+
+    Args:
+        prompt: the request.
+        plans: one for each image, by image index.
+        checkpoint: the checkpoint that is served.
+        max_context_tokens: longest prompt plus answer.
+
+    Raises:
+        PromptTooLong: the prompt fills the context.
+        BadRequest: the chat template refuses the messages or leaves an image out.
+    """
+    num_image_tokens = sum(plan.num_tokens for plan in plans)
+    limit = _Limit(max_context_tokens, num_image_tokens)
+    _refuse_hopeless(prompt, limit)
+    rendered = _render(prompt.turns, checkpoint)
+    _refuse_long(rendered.text, checkpoint, limit)
+    encoding = _tokenize(rendered.text, checkpoint)
+    ids = np.array(without_forgeries(encoding, rendered, checkpoint), dtype=np.int32)
+    limit.check(len(ids) - len(plans) + num_image_tokens)
+    ids, starts = _expand(ids, plans, checkpoint.layout.image_token_id)
+    left = max_context_tokens - len(ids)
+    max_tokens = min(prompt.sampling.max_tokens, left)
+    return PromptTokens(
+        token_ids=ids.astype("<i4").tobytes(),
+        num_tokens=len(ids),
+        image_starts=starts,
+        sampling=msgspec.structs.replace(prompt.sampling, max_tokens=max_tokens),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Limit:
+    context: int
+    num_image_tokens: int
+
+    def check(self, num_tokens: int, known: str = "") -> None:
+        """Refuse a prompt of `num_tokens`, images included, that leaves no room to answer."""
+        if num_tokens < self.context:
+            return
+        images = f", {self.num_image_tokens} of them for images" if self.num_image_tokens else ""
+        raise PromptTooLong(
+            f"the prompt has {known}{num_tokens} tokens{images}; prompt and answer together can "
+            f"have {self.context}"
+        )
+
+
+def _refuse_hopeless(prompt: Prompt, limit: _Limit) -> None:
+    """Refuse what cannot fit before any work is done on it; a turn takes at least a token."""
+    texts = (part for turn in prompt.turns for part in turn.parts if isinstance(part, str))
+    least = sum(map(len, texts)) // MOST_CHARACTERS_PER_TOKEN
+    limit.check(limit.num_image_tokens + max(least, len(prompt.turns)), "at least ")
+
+
+def _refuse_long(text: str, checkpoint: Checkpoint, limit: _Limit) -> None:
+    num_characters = LONG_CHARACTERS_PER_TOKEN * limit.context
+    if len(text) <= num_characters:
+        return
+    head = _tokenize(text[:num_characters], checkpoint)
+    # The cut may change how its neighbourhood is split, so the head must not fit by far.
+    if len(head.ids) > 2 * limit.context:
+        limit.check(limit.num_image_tokens + len(head.ids), "at least about ")
+
+
+def _render(turns: Sequence[Turn], checkpoint: Checkpoint) -> Rendered:
+    marks = Marks(checkpoint)
+    messages = [{"role": turn.role, "content": _content(turn, marks)} for turn in turns]
+    return marks.put_back(checkpoint.template.render(messages))
+
+
+def _content(turn: Turn, marks: Marks) -> str | list[dict[str, str]]:
+    """A turn's content as templates know it: a string stays one, parts become a list."""
+    if turn.plain:
+        return "".join(marks.swap(part) for part in turn.parts if isinstance(part, str))
+    return [
+        {"type": "text", "text": marks.swap(part)} if isinstance(part, str) else {"type": "image"}
+        for part in turn.parts
+    ]
+
+
+def _tokenize(text: str, checkpoint: Checkpoint) -> Encoding:
+    begin = checkpoint.template.special_tokens.get("bos_token")
+    try:
+        return checkpoint.tokenizer.encode(
+            text, add_special_tokens=not (begin and text.startswith(begin))
+        )
+    except TypeError as error:
+        raise BadRequest("a message is no valid Unicode text", param="messages") from error
+
+
+def _expand(
+    ids: Ids, plans: Sequence[ImagePlan], image_token_id: int
+) -> tuple[Ids, tuple[int, ...]]:
+    """Repeat each image's placeholder; gives the ids and each image's first token."""
+    places = np.flatnonzero(ids == image_token_id)
+    if len(places) != len(plans):
+        raise BadRequest(
+            f"the model's chat template shows {len(places)} of the {len(plans)} images; "
+            "it may take none in a message of this role",
+            param="messages",
+        )
+    counts = np.array([plan.num_tokens for plan in plans], dtype=np.int64)
+    repeats = np.ones(len(ids), dtype=np.int64)
+    repeats[places] = counts
+    starts = places + np.cumsum(counts) - counts - np.arange(len(plans))
+    return np.repeat(ids, repeats), tuple(starts.tolist())
+
+
+class TextStream:
+    """Puts an answer's text together; what it has given out is never taken back.
+
+    Bytes wait until their character is whole, and text waits while it may become a stop string.
+    All pieces together are the text of all ids, without special tokens, up to the first stop
+    string that is complete. The cost is linear. Owned by the request's task.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, stop: Sequence[str]) -> None:
+        added = tokenizer.get_added_tokens_decoder().items()
+        self._tokenizer = tokenizer
+        self._special = frozenset(token_id for token_id, token in added if token.special)
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._searches = [_Search(text) for text in stop if text]
+        self._held = ""  # the beginning of a stop string, perhaps
+        self.stopped = False
+
+    def push(self, token_ids: Iterable[int]) -> str:
+        """Take the next ids; give the text that is safe to send, which may be empty."""
+        pieces = (self._bytes(token_id) for token_id in token_ids if token_id not in self._special)
+        return self._give(self._decoder.decode(b"".join(pieces)))
+
+    def finish(self) -> str:
+        """What was still held back; bytes that never became a character turn into U+FFFD."""
+        text = self._give(self._decoder.decode(b"", final=True)) + self._held
+        self._held = ""
+        return text
+
+    def _bytes(self, token_id: int) -> bytes:
+        piece = self._tokenizer.id_to_token(token_id) or ""
+        try:
+            return bytes(map(BYTES.__getitem__, piece))
+        except KeyError:  # an added token, which stands for itself
+            return piece.encode()
+
+    def _give(self, text: str) -> str:
+        if self.stopped:
+            return ""
+        held, self._held = self._held, ""
+        for index, character in enumerate(text, start=len(held) + 1):
+            found = [search.text for search in self._searches if search.step(character)]
+            if found:
+                self.stopped = True
+                return (held + text)[: index - max(map(len, found))]
+        text = held + text
+        safe = len(text) - max((search.matched for search in self._searches), default=0)
+        self._held = text[safe:]
+        return text[:safe]
+
+
+class _Search:
+    """Looks for one stop string, a character at a time (Knuth, Morris and Pratt)."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.matched = 0  # characters of `text` that the stream ends with
+        self._borders = [0] * len(text)  # longest proper border of each beginning of `text`
+        length = 0
+        for index in range(1, len(text)):
+            while length and text[index] != text[length]:
+                length = self._borders[length - 1]
+            length += text[index] == text[length]
+            self._borders[index] = length
+
+    def step(self, character: str) -> bool:
+        """Take the next character; tells whether the stop string is complete."""
+        while self.matched and self.text[self.matched] != character:
+            self.matched = self._borders[self.matched - 1]
+        self.matched += self.text[self.matched] == character
+        return self.matched == len(self.text)

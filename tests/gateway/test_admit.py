@@ -1,0 +1,39 @@
+import pytest
+
+from config.settings import ServerSettings
+from gateway.admit import Admission
+from gateway.errors import Overloaded
+
+
+def test_a_request_over_the_limit_is_refused_with_both_numbers() -> None:
+    admission = Admission(ServerSettings(max_running_requests=2))
+    first = admission.admit()
+    admission.admit()
+    with pytest.raises(Overloaded, match="2 requests are running; the limit is 2"):
+        admission.admit()
+    first.release()
+    admission.admit()
+
+
+def test_image_bytes_are_bounded_over_all_requests_and_given_back() -> None:
+    limit = 1 << 20
+    admission = Admission(ServerSettings(max_image_bytes_in_flight=limit))
+    first, second = admission.admit(), admission.admit()
+    first.add_image_bytes(limit - 10)
+    second.add_image_bytes(10)
+    with pytest.raises(Overloaded, match=f"the limit is {limit}"):
+        second.add_image_bytes(1)
+    first.release()
+    second.add_image_bytes(limit - 10)
+    second.release()
+    assert (admission.num_running, admission.image_bytes) == (0, 0)
+
+
+def test_releasing_twice_gives_back_once() -> None:
+    admission = Admission(ServerSettings())
+    permit, other = admission.admit(), admission.admit()
+    permit.add_image_bytes(5)
+    permit.release()
+    permit.release()
+    assert (admission.num_running, admission.image_bytes) == (1, 0)
+    other.release()

@@ -1,0 +1,132 @@
+"""Files that are all blocks and no picture: refused at a count, and honest files never are."""
+
+import struct
+import time
+
+import pytest
+
+from gateway.container import (
+    MAX_GIF_BLOCKS,
+    MAX_JPEG_SCANS,
+    MAX_JPEG_SEGMENTS,
+    MAX_PNG_CHUNKS,
+    MAX_TIFF_VALUES,
+    ContainerFault,
+    check_jpeg,
+    check_tiff,
+    find_png_exif,
+    is_animated_gif,
+    read_orientation,
+)
+from tests.gateway.files import FILES, orientation, png_chunk, png_with, tiff
+from tests.pictures import encoded, noise
+
+JPEG = FILES["jpeg-progressive"]
+GIF = FILES["gif-p"]
+
+
+def last_scan(data: bytes) -> bytes:
+    """The tables and data of the last scan of a JPEG, without the end marker."""
+    start = max(data.rfind(b"\xff\xda"), 0)
+    tables = data.rfind(b"\xff\xc4", 0, start)
+    return data[tables:-2]
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name.startswith("jpeg")])
+def test_honest_jpegs_pass(name: str) -> None:
+    check_jpeg(FILES[name])
+
+
+@pytest.mark.parametrize(
+    "segment", [b"\xff\xe5\x00\x02", b"\xff\xfe\x00\x04ab", b"\xff\xff\xff\xe0\x00\x03x"]
+)
+def test_a_flood_of_jpeg_segments_is_refused(segment: bytes) -> None:
+    flood = segment * (MAX_JPEG_SEGMENTS + 1)
+    with pytest.raises(ContainerFault, match=f"more than {MAX_JPEG_SEGMENTS} segments"):
+        check_jpeg(JPEG[:2] + flood + JPEG[2:])
+
+
+@pytest.mark.parametrize("between", [b"", b"\xff\x01", b"\xff\xff", b"\xff\xd0", b"\xff\x00junk"])
+def test_a_jpeg_of_endless_scans_is_refused(between: bytes) -> None:
+    scans = (between + last_scan(JPEG)) * (MAX_JPEG_SCANS + 1)
+    with pytest.raises(ContainerFault, match=f"more than {MAX_JPEG_SCANS} scans"):
+        check_jpeg(JPEG[:-2] + scans + JPEG[-2:])
+
+
+def test_a_flood_of_exif_segments_is_refused() -> None:
+    segment = b"\xff\xe1\x00\x08Exif\0\0"
+    check_jpeg(JPEG[:2] + segment * 8 + JPEG[2:])
+    with pytest.raises(ContainerFault):
+        check_jpeg(JPEG[:2] + segment * 9 + JPEG[2:])
+
+
+def test_scan_markers_inside_a_segment_or_after_the_end_do_not_count() -> None:
+    markers = b"\xff\xda\x00\x08" * 5000
+    segment = b"\xff\xef" + struct.pack(">H", len(markers) + 2) + markers
+    check_jpeg(JPEG[:2] + segment + JPEG[2:] + markers)
+
+
+def test_a_flood_of_png_chunks_is_refused() -> None:
+    find_png_exif(png_with(png_chunk(b"teSt") * (MAX_PNG_CHUNKS - 10)))
+    with pytest.raises(ContainerFault, match=f"more than {MAX_PNG_CHUNKS} chunks"):
+        find_png_exif(png_with(png_chunk(b"teSt") * MAX_PNG_CHUNKS))
+
+
+@pytest.mark.parametrize("place", [b"IDAT", b"IEND"])
+def test_the_exif_of_a_png_is_found_wherever_it_stands(place: bytes) -> None:
+    assert find_png_exif(png_with(png_chunk(b"eXIf", b"MM\0*"), place)) == b"MM\0*"
+
+
+def test_a_flood_of_gif_blocks_is_refused() -> None:
+    flood = b"!\xfe" + b"\x01x" * (MAX_GIF_BLOCKS + 1) + b"\0"
+    start = 13 + (3 << ((GIF[10] & 7) + 1))
+    with pytest.raises(ContainerFault, match=f"more than {MAX_GIF_BLOCKS} blocks"):
+        is_animated_gif(GIF[:start] + flood + GIF[start:])
+    with pytest.raises(ContainerFault):
+        is_animated_gif(GIF[:start] + bytes(MAX_GIF_BLOCKS + 1) + GIF[start:])
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name.startswith("gif")])
+def test_the_second_frame_of_a_gif_is_seen(name: str) -> None:
+    assert is_animated_gif(FILES[name]) == (name == "gif-two")
+
+
+def test_a_gif_that_ends_anywhere_ends_the_walk() -> None:
+    for end in range(13, len(FILES["gif-two"])):
+        is_animated_gif(FILES["gif-two"][:end])
+
+
+def test_a_tiff_tag_of_too_many_values_is_refused() -> None:
+    check_tiff(tiff((273, 4, MAX_TIFF_VALUES, 8), (700, 1, 10**6, 8)))
+    with pytest.raises(ContainerFault):
+        check_tiff(tiff((273, 4, MAX_TIFF_VALUES + 1, 8)))
+
+
+@pytest.mark.parametrize("value", range(1, 9))
+def test_every_orientation_is_read(value: int) -> None:
+    assert read_orientation(orientation(value)) == value
+
+
+def test_both_byte_orders_of_an_exif_block_are_read() -> None:
+    entry = (0x0112, 3, 1)
+    big = b"MM\0*" + struct.pack(">IHHHIHH", 8, 1, *entry, 6, 0)
+    little = b"II*\0" + struct.pack("<IHHHIHH", 8, 1, *entry, 6, 0)
+    assert read_orientation(big) == read_orientation(little) == 6
+
+
+@pytest.mark.parametrize(
+    "exif",
+    [b"", b"Exif\0\0", b"II*\0", b"nothing like it", orientation(1)[:-9], orientation(0),
+     orientation(9), b"II*\0\xff\xff\xff\xff", b"MM\0*\0\0\0\x08\xff\xff"],
+)  # fmt: skip
+def test_an_exif_block_without_a_sound_orientation_is_upright(exif: bytes) -> None:
+    assert read_orientation(exif) == 1
+
+
+def test_the_largest_files_that_pass_are_walked_quickly() -> None:
+    flood = png_with(png_chunk(b"teSt") * (MAX_PNG_CHUNKS - 10))
+    photo = encoded(noise(50, (2000, 1500)), "JPEG", quality=100)
+    begun = time.perf_counter()
+    find_png_exif(flood)
+    check_jpeg(photo)
+    assert time.perf_counter() - begun < 1.0

@@ -1,0 +1,76 @@
+"""Frames and bodies are what the official client parses."""
+
+import json
+from typing import Any
+
+import pytest
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+
+from gateway.errors import WorkerLost, error_body
+from gateway.sse import DONE, Frames, Usage, error_frame
+
+USAGE = Usage(prompt_tokens=120, completion_tokens=7, image_tokens=100, cached_tokens=64)
+
+
+@pytest.fixture
+def frames() -> Frames:
+    return Frames("abc", "a-model")
+
+
+def parse(data: bytes) -> list[Any]:
+    """The values of a stream's frames, `[DONE]` as it is."""
+    *parts, rest = data.split(b"\n\n")
+    assert rest == b""
+    assert all(part.startswith(b"data: ") and b"\n" not in part for part in parts)
+    texts = [part.removeprefix(b"data: ") for part in parts]
+    return [text.decode() if text == b"[DONE]" else json.loads(text) for text in texts]
+
+
+def chunks(data: bytes) -> list[ChatCompletionChunk]:
+    return [ChatCompletionChunk.model_validate(value, strict=True) for value in parse(data)]
+
+
+def test_a_stream_is_what_the_official_client_reads(frames: Frames) -> None:
+    stream = frames.role() + frames.text("Hé") + frames.text("llo\n\n") + frames.finish("stop")
+    role, *texts, finish = chunks(stream)
+    assert role.choices[0].delta.role == "assistant"
+    assert [chunk.choices[0].delta.content for chunk in texts] == ["Hé", "llo\n\n"]
+    assert [chunk.choices[0].finish_reason for chunk in (role, *texts)] == [None] * 3
+    assert finish.choices[0].finish_reason == "stop"
+    assert finish.choices[0].delta.content is None
+
+
+def test_all_chunks_carry_the_same_head(frames: Frames) -> None:
+    stream = chunks(frames.role() + frames.text("a") + frames.finish("length"))
+    heads = {(chunk.id, chunk.created, chunk.model, chunk.object) for chunk in stream}
+    assert len(heads) == 1
+    assert stream[0].id == "chatcmpl-abc"
+    assert stream[0].model == "a-model"
+
+
+def test_the_usage_chunk_has_no_choices(frames: Frames) -> None:
+    (chunk,) = chunks(frames.usage(USAGE))
+    assert chunk.choices == []
+    assert chunk.usage is not None
+    assert chunk.usage.total_tokens == 127
+
+
+def test_no_text_makes_no_frame(frames: Frames) -> None:
+    assert frames.text("") == b""
+
+
+def test_a_whole_answer_is_what_the_official_client_reads(frames: Frames) -> None:
+    answer = ChatCompletion.model_validate(frames.completion("Hello", "stop", USAGE), strict=True)
+    assert answer.choices[0].message.content == "Hello"
+    assert answer.choices[0].message.role == "assistant"
+    assert answer.choices[0].finish_reason == "stop"
+    assert answer.usage is not None
+    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (120, 7)
+    details = answer.usage.prompt_tokens_details
+    assert details is not None
+    assert details.model_dump(exclude_none=True) == {"cached_tokens": 64, "image_tokens": 100}
+
+
+def test_an_error_frame_holds_the_error_body() -> None:
+    body = error_body(WorkerLost("the worker is gone"), "abc")
+    assert parse(error_frame(body) + DONE) == [body, "[DONE]"]

@@ -1,0 +1,190 @@
+"""Bad input of every kind: a clear 4xx in OpenAI's form, and nothing else happens."""
+
+import base64
+import re
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from tests.journeys.server import Server
+from tests.pictures import data_uri, draw_shape, encoded, image_part, noise, text_part
+
+pytestmark = pytest.mark.slow
+
+PNG = encoded(noise(1, (90, 70)))
+JPEG = encoded(noise(2, (120, 80)), "JPEG")
+
+
+def uri(data: bytes, kind: str = "image/png") -> str:
+    return f"data:{kind};base64,{base64.b64encode(data).decode()}"
+
+
+def picture(url: object) -> dict[str, Any]:
+    """A body with one image."""
+    return user([{"type": "image_url", "image_url": {"url": url}}, text_part("What is it?")])
+
+
+def user(content: object) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": content}]}
+
+
+def plain(**fields: object) -> dict[str, Any]:
+    return user("hello") | fields
+
+
+PART = "messages[0].content[0]"
+
+# (what it is, body, status, param, word in the message)
+BAD: list[tuple[str, dict[str, Any], int, str | None, str]] = [
+    ("no messages", {}, 400, "messages", ""),
+    ("messages of a wrong type", {"messages": "hello"}, 400, "messages", ""),
+    ("empty messages", {"messages": []}, 400, "messages", ""),
+    ("unknown role", {"messages": [{"role": "elf", "content": "x"}]}, 400, "messages[0].role", ""),
+    ("no content", {"messages": [{"role": "user"}]}, 400, "messages[0]", ""),
+    ("content of a wrong type", user(7), 400, "messages[0].content", ""),
+    ("unknown part", user([{"type": "smell"}]), 400, PART, ""),
+    ("part without its text", user([{"type": "text"}]), 400, PART, ""),
+    ("unknown model", plain(model="gpt-9"), 404, "model", "gpt-9"),
+    ("model of a wrong type", plain(model=3), 400, "model", ""),
+    ("temperature too high", plain(temperature=9), 400, "temperature", "2"),
+    ("temperature as text", plain(temperature="hot"), 400, "temperature", ""),
+    ("top_p zero", plain(top_p=0), 400, "top_p", ""),
+    ("top_p over one", plain(top_p=1.5), 400, "top_p", ""),
+    ("top_k below minus one", plain(top_k=-5), 400, "top_k", ""),
+    ("max_tokens zero", plain(max_tokens=0), 400, "max_tokens", ""),
+    ("max_tokens as text", plain(max_tokens="5"), 400, "max_tokens", ""),
+    ("max_tokens as a truth value", plain(max_tokens=True), 400, "max_tokens", ""),
+    ("stream as text", plain(stream="yes"), 400, "stream", ""),
+    ("stop of a wrong type", plain(stop={"a": 1}), 400, "stop", ""),
+    ("n over one", plain(n=2), 400, "n", ""),
+    ("logprobs", plain(logprobs=True), 400, "logprobs", ""),
+    ("json mode", plain(response_format={"type": "json_object"}), 400, "response_format", ""),
+    ("no such data", picture("data:image/png;base64,"), 400, PART, "image 0"),
+    ("wrong base64", picture("data:image/png;base64,@@@@"), 400, PART, "image 0"),
+    ("data URI without a comma", picture("data:image/png;base64"), 400, "messages[0]", "image 0"),
+    ("local file", picture("file:///etc/hostname"), 400, PART, "image 0"),
+    ("plain path", picture("/etc/hostname"), 400, PART, "image 0"),
+    ("url of a wrong type", picture(5), 400, PART, ""),
+    ("no picture", picture(uri(b"0123456789abcdef")), 400, PART, "image 0"),
+    ("svg", picture(uri(b"<svg/>", "image/svg+xml")), 400, PART, "PNG"),
+    ("truncated png", picture(uri(PNG[: len(PNG) * 6 // 10])), 400, PART, "image 0"),
+    ("truncated jpeg", picture(uri(JPEG[: len(JPEG) * 6 // 10])), 400, "messages[0]", "image 0"),
+    ("extreme aspect", picture(data_uri(noise(3, (1093, 5)))), 400, PART, "image 0"),
+    ("side too long", picture(data_uri(noise(4, (20000, 120)))), 413, "messages[0]", "16384"),
+]  # fmt: skip
+
+
+def check_error(response: httpx.Response, status: int, param: str | None, word: str) -> None:
+    assert response.status_code == status, response.text
+    assert response.headers["x-request-id"]
+    error = response.json()["error"]
+    assert error["message"]
+    assert word in error["message"]
+    assert error["type"] == "invalid_request_error"
+    assert error["code"]
+    if param is not None:
+        assert error["param"] is not None
+        assert error["param"].startswith(param)
+    assert not re.search(r"0x[0-9a-f]{6}|object at|Traceback|/usr/|\.py", response.text)
+
+
+@pytest.mark.parametrize(("what", "body", "status", "param", "word"), BAD, ids=[b[0] for b in BAD])
+def test_bad_input_is_a_named_4xx(
+    demo: Server, what: str, body: dict[str, Any], status: int, param: str | None, word: str
+) -> None:
+    encoded_before = demo.metric("fovea_images_encoded_total")
+    for streamed in (False, True):
+        full = {"model": demo.model} | ({"stream": streamed} if "stream" not in body else {}) | body
+        check_error(demo.post(full), status, param, word)
+    assert demo.metric("fovea_images_encoded_total") == encoded_before
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"[]", b"null", b'"x"', b"\xff\xfe", b'{"a":' * 5000, b'{"messages": NaN}'],
+)
+def test_a_body_that_is_no_json_object_is_400(demo: Server, body: bytes) -> None:
+    response = httpx.post(f"{demo.url}/v1/chat/completions", content=body)
+    check_error(response, 400, None, "")
+
+
+def test_a_wrong_image_among_good_ones_is_named_by_its_index(demo: Server) -> None:
+    parts = [
+        image_part(draw_shape("red", "circle")),
+        {"type": "image_url", "image_url": {"url": uri(JPEG[:300])}},
+        image_part(draw_shape("blue", "square", (99, 131))),
+    ]
+    response = demo.post({"model": demo.model} | user(parts))
+    check_error(response, 400, "messages[0].content[1]", "image 1")
+    error = response.json()["error"]
+    assert error["image_index"] == 1
+    assert error["stage"] in {"header", "decode"}
+
+
+def test_too_many_images_are_refused_with_both_numbers(demo: Server) -> None:
+    parts = [image_part(noise(seed, (30 + seed, 40))) for seed in range(65)]
+    response = demo.post({"model": demo.model} | user(parts))
+    check_error(response, 400, "messages", "65")
+    assert "64" in response.json()["error"]["message"]
+
+
+def test_an_image_of_too_many_bytes_is_413_with_both_numbers(demo: Server) -> None:
+    data = PNG + bytes(21 * 1024 * 1024)
+    response = demo.post({"model": demo.model} | picture(uri(data)))
+    check_error(response, 413, "messages[0].content[0]", "20971520")
+
+
+def test_a_bomb_of_pixels_is_refused_from_its_header(demo: Server) -> None:
+    header = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + (16000).to_bytes(4, "big") * 2 + b"\x08\x02\0\0\0"
+    import zlib
+
+    crc = zlib.crc32(header[12:]).to_bytes(4, "big")
+    response = demo.post({"model": demo.model} | picture(uri(header + crc + PNG[33:])))
+    check_error(response, 413, "messages[0].content[0]", "64000000")
+
+
+def test_a_prompt_longer_than_the_context_is_400_with_both_numbers(demo: Server) -> None:
+    response = demo.post({"model": demo.model} | user("red circle " * 2000))
+    check_error(response, 400, "messages", "2048")
+    assert response.json()["error"]["code"] == "context_length_exceeded"
+
+
+def test_null_means_absent(demo: Server) -> None:
+    optional = (
+        "temperature", "top_p", "top_k", "seed", "max_tokens", "max_completion_tokens", "stop",
+        "stream", "stream_options", "n", "logprobs", "tools", "response_format", "user",
+    )  # fmt: skip
+    body = {"model": demo.model} | plain(**dict.fromkeys(optional))
+    assert demo.post(body).status_code == 200
+
+
+def test_the_official_client_raises_its_own_exceptions(demo: Server) -> None:
+    create = demo.client.chat.completions.create
+    with pytest.raises(openai.NotFoundError):
+        create(model="other", messages=[{"role": "user", "content": "hello"}])
+    with pytest.raises(openai.BadRequestError) as caught:
+        create(model=demo.model, messages=[])
+    assert caught.value.param == "messages"
+    assert caught.value.code
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("GET", "/v1/chat/completions", 405), ("GET", "/nothing", 404), ("POST", "/v1/models", 405)],
+)
+def test_unknown_routes_and_methods_have_openai_bodies(
+    demo: Server, method: str, path: str, status: int
+) -> None:
+    check_error(httpx.request(method, demo.url + path), status, None, "")
+
+
+def test_request_ids_are_taken_or_made(demo: Server) -> None:
+    given = httpx.get(f"{demo.url}/health", headers={"x-request-id": "mine-7"})
+    assert given.headers["x-request-id"] == "mine-7"
+    odd = httpx.get(f"{demo.url}/health", headers={"x-request-id": "a b\tc<script>"})
+    made = odd.headers["x-request-id"]
+    assert re.fullmatch(r"[0-9a-f]{24}", made)
+    answer = demo.post({"model": demo.model} | plain())
+    assert answer.json()["id"] not in {"", answer.headers["x-request-id"]}

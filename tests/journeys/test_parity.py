@@ -1,0 +1,165 @@
+"""Greedy answers through HTTP equal transformers' `generate` on the same checkpoint."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from PIL import Image
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+from config.settings import DEMO_MODEL
+from tests.checkpoints import make_checkpoint
+from tests.journeys.server import Server, running
+from tests.pictures import image_part, noise, text_part
+
+pytestmark = pytest.mark.slow
+
+NUM_REQUESTS = 45
+MAX_TOKENS = 12
+QUESTIONS = (
+    "What is in the image?",
+    "Which one is larger?",
+    "Describe it, please.",
+    "how many",
+    "Ünï?",
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One request: messages whose image parts hold pictures, in transformers' form."""
+
+    messages: list[dict[str, Any]]
+    pictures: list[Image.Image]
+
+
+def make_case(number: int) -> Case:
+    """0 to 4 pictures of their own sizes, before, between and after the text, some in two turns."""
+    sizes = [(60 + 37 * i + 3 * number, 230 - 31 * i - 2 * number) for i in range(number % 5)]
+    pictures = [noise(1000 * number + i, size) for i, size in enumerate(sizes)]
+    parts: list[dict[str, Any]] = [{"type": "image", "image": picture} for picture in pictures]
+    question = f"{QUESTIONS[number % len(QUESTIONS)]} ({number})"
+    parts.insert(number % (len(parts) + 1), text_part(question))
+    messages: list[dict[str, Any]] = []
+    if number % 3 == 0:
+        messages.append({"role": "system", "content": "Answer briefly."})
+    if number % 4 == 3:
+        messages.append({"role": "user", "content": parts[:2]})
+        messages.append({"role": "assistant", "content": "I see."})
+        messages.append({"role": "user", "content": [*parts[2:], text_part("And now?")]})
+    else:
+        messages.append({"role": "user", "content": parts})
+    return Case(messages, pictures)
+
+
+def over_http(case: Case) -> list[dict[str, Any]]:
+    """The same messages in OpenAI's form."""
+
+    def part(one: dict[str, Any]) -> dict[str, Any]:
+        return image_part(one["image"]) if one["type"] == "image" else one
+
+    return [
+        message | {"content": [part(one) for one in message["content"]]}
+        if isinstance(message["content"], list)
+        else message
+        for message in case.messages
+    ]
+
+
+class Oracle:
+    """transformers on the same checkpoint."""
+
+    def __init__(self, path: Path) -> None:
+        self.processor = transformers.AutoProcessor.from_pretrained(path)
+        self.processor.image_processor = Qwen2VLImageProcessorPil.from_pretrained(path)
+        self.model = transformers.AutoModelForImageTextToText.from_pretrained(
+            path, dtype=torch.float32
+        ).eval()
+
+    def answer(self, messages: list[dict[str, Any]]) -> tuple[str, int, int]:
+        """The answer's text, its number of tokens and the prompt's."""
+        inputs = self.processor.apply_chat_template(
+            messages,
+            add_generation_prompt=True,
+            tokenize=True,
+            return_dict=True,
+            return_tensors="pt",
+        )
+        with torch.inference_mode():
+            output = self.model.generate(**inputs, max_new_tokens=MAX_TOKENS, do_sample=False)
+        num_prompt_tokens = inputs["input_ids"].shape[1]
+        ids = output[0, num_prompt_tokens:]
+        text = self.processor.tokenizer.decode(ids, skip_special_tokens=True)
+        return text, len(ids), num_prompt_tokens
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A served checkpoint with its oracle."""
+
+    server: Server
+    oracle: Oracle
+
+
+@pytest.fixture(scope="module", params=["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "demo"])
+def subject(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[Subject]:
+    name = request.param
+    folder = tmp_path_factory.mktemp("checkpoints")
+    path = DEMO_MODEL if name == "demo" else make_checkpoint(folder, name)
+    # Small steps, so that prompts are cut inside images; two owners, so that images are split.
+    workers = "cpu:vision,cpu:vision+language"
+    with running(model=path, workers=workers, max_step_tokens=48) as server:
+        yield Subject(server, Oracle(path))
+
+
+def ask(server: Server, case: Case) -> tuple[str, int, int]:
+    answer = server.client.chat.completions.create(
+        model=server.model,
+        messages=over_http(case),
+        max_tokens=MAX_TOKENS,
+        temperature=0,
+    )
+    assert answer.usage is not None
+    text = answer.choices[0].message.content or ""
+    return text, answer.usage.completion_tokens, answer.usage.prompt_tokens
+
+
+def test_answers_equal_transformers_alone_and_sixteen_at_once(subject: Subject) -> None:
+    cases = [make_case(number) for number in range(NUM_REQUESTS)]
+    expected = [subject.oracle.answer(case.messages) for case in cases]
+    assert len({text for text, _, _ in expected}) > NUM_REQUESTS / 3 or subject.server.model == (
+        "demo_model"
+    )
+    alone = [ask(subject.server, case) for case in cases]
+    assert alone == expected
+    with ThreadPoolExecutor(16) as threads:
+        together = list(threads.map(lambda case: ask(subject.server, case), cases))
+    assert together == expected
+
+
+def test_swapped_pictures_would_be_noticed(subject: Subject) -> None:
+    if subject.server.model == "demo_model":
+        pytest.skip("the demo model says the same about any two noise pictures")
+    differ = 0
+    cases = [case for case in map(make_case, range(NUM_REQUESTS)) if len(case.pictures) >= 2]
+    for case in cases:
+        reverse = iter(case.pictures[::-1])
+        swapped = [
+            message
+            | {
+                "content": [
+                    {"type": "image", "image": next(reverse)} if part["type"] == "image" else part
+                    for part in message["content"]
+                ]
+            }
+            if isinstance(message["content"], list)
+            else message
+            for message in case.messages
+        ]
+        differ += ask(subject.server, case) != subject.oracle.answer(swapped)
+    assert differ >= 0.9 * len(cases)

@@ -1,0 +1,12 @@
+from pathlib import Path
+
+from gateway.listing import settings_table
+
+README = Path(__file__).parent.parent / "README.md"
+
+
+def test_the_settings_table_is_in_step_with_the_settings() -> None:
+    """To mend it: `python -m ops.settings_table`."""
+    text = README.read_text(encoding="utf-8")
+    table = text.split("<!-- settings -->\n")[1].split("<!-- /settings -->")[0]
+    assert table == settings_table()

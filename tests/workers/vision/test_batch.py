@@ -1,0 +1,29 @@
+"""Batches are taken from the front and stay within the limit."""
+
+import random
+
+from workers.vision.batch import choose_batch
+
+
+def test_batch_ends_before_the_limit_is_exceeded() -> None:
+    assert choose_batch([40, 60, 1], max_patches=100) == 2
+
+
+def test_image_over_the_limit_goes_alone() -> None:
+    assert choose_batch([500, 1], max_patches=100) == 1
+
+
+def test_nothing_waiting_makes_no_batch() -> None:
+    assert choose_batch([], max_patches=100) == 0
+
+
+def test_every_batch_is_as_long_as_the_limit_allows() -> None:
+    rng = random.Random(7)
+    for _ in range(500):
+        waiting = [rng.randint(1, 80) for _ in range(rng.randint(1, 12))]
+
+        size = choose_batch(waiting, max_patches=100)
+
+        assert size >= 1
+        assert size == 1 or sum(waiting[:size]) <= 100
+        assert size == len(waiting) or sum(waiting[: size + 1]) > 100

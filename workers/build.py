@@ -1,0 +1,80 @@
+"""What a worker consists of: its `Start` in, loaded stages and their facts out; imports torch."""
+
+import importlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workers.arena import Arenas
+from workers.families import family_of, load_layout
+from workers.messages import Ready, Start
+
+if TYPE_CHECKING:
+    from workers.language.engine import Engine
+    from workers.vision.owner import Owner
+
+
+class BrokenLibraries(Exception):
+    """The model libraries cannot be imported; the message says what to do."""
+
+
+def build_stages(
+    start: Start, arenas: Arenas, progress: Callable[[int, int], None]
+) -> "tuple[Owner | None, Engine | None, Ready]":
+    """Load the checkpoint and make a stage for each role.
+
+    Raises:
+        BrokenLibraries: torch, torchvision or transformers cannot be imported.
+        UnsupportedCheckpoint: see the families.
+    """
+    began_at = time.monotonic()
+    model = Path(start.model)
+    family = family_of(model)
+    _set_up_libraries(start.num_threads)
+    load = importlib.import_module(f"workers.families.{family}.load")
+    models = load.load_models(model, start.roles, start.device, start.dtype, progress)
+    owner = _owner(start, models, arenas) if "vision" in start.roles else None
+    engine = _engine(start, models, arenas) if "language" in start.roles else None
+    ready = Ready(
+        embedding_bytes_per_token=models.vision.embedding_bytes_per_token if owner else 0,
+        max_context_tokens=engine.max_context_tokens if engine else 0,
+        kv_cache_tokens=engine.kv_cache_tokens if engine else 0,
+        load_seconds=time.monotonic() - began_at,
+    )
+    return owner, engine, ready
+
+
+def _set_up_libraries(num_threads: int) -> None:
+    try:
+        torch = importlib.import_module("torch")
+        importlib.import_module("torchvision")
+        importlib.import_module("transformers")
+    except (ImportError, OSError, RuntimeError) as error:
+        raise BrokenLibraries(
+            f"torch, torchvision and transformers do not work together: {error}. Install them "
+            "again in one go, from one package index: pip install --force-reinstall "
+            "torch torchvision transformers"
+        ) from error
+    torch.set_num_threads(num_threads)
+
+
+def _owner(start: Start, models: Any, arenas: Arenas) -> "Owner":
+    from workers.vision.owner import Owner
+
+    return Owner(models.vision, arenas, max_patches=start.max_vision_batch_patches)
+
+
+def _engine(start: Start, models: Any, arenas: Arenas) -> "Engine":
+    from workers.language.engine import Engine
+
+    return Engine(
+        models.text,
+        load_layout(Path(start.model)),
+        arenas,
+        kv_cache_tokens=start.kv_cache_tokens,
+        kv_block_tokens=start.kv_block_tokens,
+        max_step_tokens=start.max_step_tokens,
+        max_step_sequences=start.max_step_sequences,
+        max_context_tokens=start.max_context_tokens,
+    )

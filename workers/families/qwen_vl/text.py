@@ -1,0 +1,108 @@
+"""The decoder of Qwen-VL: the library's own modules, run over packed sequences."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AttentionInterface
+
+from workers.families import UnsupportedCheckpoint
+from workers.families.decoder import Attention, LayerKv, VisualRows
+
+ATTENTION_NAME = "fovea_packed"
+FIXED_ROPE_TYPES = ("default", "linear", "yarn", "llama3")  # the others change with the batch
+
+
+class TextModel:
+    """See `workers.families.decoder.Decoder`; serves qwen2_vl, qwen2_5_vl and qwen3_vl.
+
+    The modules stay as they were loaded, only their attention is routed to the step's
+    `Attention`. They see no cache and no mask, and always explicit positions, so that nothing
+    remembered on a module can leak from one step into another.
+    """
+
+    def __init__(
+        self, language_model: Any, lm_head: torch.nn.Module, num_deepstack_levels: int
+    ) -> None:
+        """Take over a loaded text model and its output projection.
+
+        Raises:
+            UnsupportedCheckpoint: a layer does something that packed attention does not.
+        """
+        config = language_model.config
+        _check_layers(config)
+        AttentionInterface.register(ATTENTION_NAME, _attend)
+        language_model.set_attn_implementation(ATTENTION_NAME)
+        embedding = language_model.embed_tokens
+        heads = config.num_key_value_heads
+        self.kv_spec = tuple(
+            LayerKv(heads, layer.self_attn.head_dim, heads, layer.self_attn.head_dim)
+            for layer in language_model.layers
+        )
+        self.hidden_size: int = embedding.embedding_dim
+        self.vocab_size: int = embedding.num_embeddings
+        self.num_deepstack_levels = num_deepstack_levels
+        self.device: torch.device = embedding.weight.device
+        self.dtype: torch.dtype = embedding.weight.dtype
+        self._language_model = language_model.eval()
+        self._lm_head = lm_head.eval()
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """Embed token ids, int64 [tokens] -> [tokens, hidden]."""
+        embeddings: Tensor = self._language_model.embed_tokens(ids)
+        return embeddings
+
+    def forward(
+        self,
+        embeddings: Tensor,
+        positions: Tensor,
+        attention: Attention,
+        visual: VisualRows | None,
+    ) -> Tensor:
+        """Run the layers; see `Decoder.forward`."""
+        deepstack: dict[str, Any] = {}
+        if visual is not None:
+            deepstack["visual_pos_masks"] = visual.mask[None]
+            deepstack["deepstack_visual_embeds"] = list(visual.levels)
+        output = self._language_model(
+            inputs_embeds=embeddings[None],
+            position_ids=positions[:, None],  # three axes: two would be taken for a batch
+            use_cache=False,
+            packed=attention,
+            **deepstack,
+        )
+        hidden: Tensor = output.last_hidden_state[0]
+        return hidden
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Score every token after each row, [rows, hidden] -> float32 [rows, vocab]."""
+        scores: Tensor = self._lm_head(hidden)
+        return scores.float()
+
+
+def _attend(  # noqa: PLR0913 - the library's signature
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float,
+    packed: Attention,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """The library's attention hook: one batch entry [1, heads, tokens, dim] of packed rows."""
+    output = packed.attend(module.layer_idx, query[0], key[0], value[0], scaling)
+    return output[None], None
+
+
+def _check_layers(config: Any) -> None:
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    if kinds != {"full_attention"}:
+        raise UnsupportedCheckpoint(
+            f"layers of kind {sorted(kinds)} are not supported; supported is full_attention"
+        )
+    rope_type = (config.rope_parameters or {}).get("rope_type", "default")
+    if rope_type not in FIXED_ROPE_TYPES:
+        raise UnsupportedCheckpoint(
+            f"rope type {rope_type!r} is not supported; supported are {', '.join(FIXED_ROPE_TYPES)}"
+        )

@@ -1,0 +1,104 @@
+"""The vision towers of Qwen-VL: patches of several images in, embeddings per image out."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import vision_utils
+
+Grid = tuple[int, int, int]  # frames, rows, columns of patches
+
+
+class VisionModel:
+    """A tower of transformers, fed with everything it would else ask the device for.
+
+    It is the library's own but for its first layer. Images attend only to themselves, so a batch
+    never changes an answer: on CPU in float32 an image's embeddings alone and in company differ
+    by less than 1e-5 of their size (mostly not at all), which is what the order of sums in
+    matrix products of another height may do.
+    """
+
+    def __init__(self, tower: Any) -> None:
+        """Take over `tower`: the library's module, loaded, on its device."""
+        weight = next(tower.parameters())
+        self.device: torch.device = weight.device
+        self.dtype: torch.dtype = weight.dtype
+        config = tower.config
+        self.num_levels: int = 1 + len(getattr(config, "deepstack_visual_indexes", ()))
+        self.hidden_size: int = getattr(config, "out_hidden_size", config.hidden_size)
+        self.embedding_bytes_per_token: int = (
+            self.num_levels * self.hidden_size * self.dtype.itemsize
+        )
+        tower.patch_embed = _PatchEmbedding(tower.patch_embed.proj)
+        self._tower = tower
+        self._merge_size: int = config.spatial_merge_size
+
+    @torch.inference_mode()
+    def encode(self, patches: Tensor, grids: Sequence[Grid]) -> list[Tensor]:
+        """Encode images that are given as patches, one after the other.
+
+        Args:
+            patches: float32 [sum of patches, values per patch], on the tower's device.
+            grids: one per image.
+
+        Returns:
+            Per image, in order: [num_levels, tokens, hidden_size] in the tower's dtype. Level 0
+            takes the place of the placeholder tokens, the others join early decoder layers.
+        """
+        grid = torch.tensor(grids)
+        output = self._tower(
+            patches.to(self.dtype), grid_thw=grid, return_dict=True, **self._tables(grid)
+        )
+        levels = torch.stack([output.pooler_output, *getattr(output, "deepstack_features", ())])
+        return list(torch.split(levels, self._num_tokens(grids), dim=1))
+
+    def _num_tokens(self, grids: Sequence[Grid]) -> list[int]:
+        merged = self._merge_size**2
+        return [frames * rows * columns // merged for frames, rows, columns in grids]
+
+    def _tables(self, grid: Tensor) -> dict[str, Tensor]:
+        """What the tower derives from the grids, computed on the CPU.
+
+        Left to itself it would compute these on its device and wait for them in every layer.
+        Lengths stay on the CPU, where the tower reads them; the rest goes to the device.
+        """
+        config = self._tower.config
+        tables = {"position_ids": vision_utils.get_vision_position_ids(grid, self._merge_size)}
+        lengths = {"cu_seqlens": vision_utils.get_vision_cu_seqlens(grid)}
+        if config.model_type.startswith("qwen2_5_vl"):
+            tables["window_index"], lengths["cu_window_seqlens"] = (
+                vision_utils.get_vision_window_index(
+                    grid, self._merge_size, config.window_size, config.patch_size
+                )
+            )
+        if config.model_type.startswith("qwen3_vl"):
+            tables["interp_indices"], tables["interp_weights"] = (
+                vision_utils.get_vision_interpolation_indices_and_weights(
+                    grid,
+                    self._tower.num_grid_per_side,
+                    mode=self._tower.interpolation_mode,
+                    align_corners=self._tower.interpolation_align_corners,
+                    spatial_merge_size=self._merge_size,
+                )
+            )
+        moved = {name: table.to(self.device, non_blocking=True) for name, table in tables.items()}
+        return moved | lengths
+
+
+class _PatchEmbedding(nn.Module):
+    """The tower's first layer as one matrix product.
+
+    The library has a convolution whose stride is its kernel, on patches of just that size. That
+    is the same sum, but as a convolution it took 7.1 ms where this takes 1.8 (364 patches of the
+    demo model, one CPU thread: a fifth of all encoding).
+    """
+
+    def __init__(self, convolution: nn.Conv3d) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(convolution.weight.flatten(1), requires_grad=False)
+        self.bias = convolution.bias
+
+    def forward(self, patches: Tensor) -> Tensor:
+        """[patches, values per patch] -> [patches, width of the tower]."""
+        return nn.functional.linear(patches, self.weight, self.bias)

@@ -1,0 +1,160 @@
+"""Paged KV cache, and causal attention of many sequences over it in one call per layer."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from workers.families.decoder import LayerKv
+
+
+class KvCache:
+    """Keys and values of every layer; slot = block * block_tokens + offset. Owned by the runner."""
+
+    def __init__(
+        self,
+        spec: Sequence[LayerKv],
+        num_blocks: int,
+        block_tokens: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        self.block_tokens = block_tokens
+        shape = (num_blocks, block_tokens)
+        self.keys = [
+            _zeros((*shape, layer.key_heads, layer.key_dim), dtype, device) for layer in spec
+        ]
+        self.values = [
+            _zeros((*shape, layer.value_heads, layer.value_dim), dtype, device) for layer in spec
+        ]
+
+    def write(self, layer: int, slots: Tensor, key: Tensor, value: Tensor) -> None:
+        """Store [heads, tokens, dim] of the tokens at `slots`, int64 [tokens]."""
+        for store, new in ((self.keys[layer], key), (self.values[layer], value)):
+            store.flatten(0, 1).index_copy_(0, slots, new.transpose(0, 1))
+
+    def read(self, layer: int, table: Tensor) -> tuple[Tensor, Tensor]:
+        """Copy out the blocks of `table`, int64 [rows, blocks].
+
+        Returns:
+            keys and values, each [rows, heads, blocks * block tokens, dim]
+        """
+        ids = table.flatten()
+        rows = table.shape[0]
+        key = self.keys[layer].index_select(0, ids)
+        value = self.values[layer].index_select(0, ids)
+        return (
+            key.view(rows, -1, *key.shape[2:]).transpose(1, 2),
+            value.view(rows, -1, *value.shape[2:]).transpose(1, 2),
+        )
+
+    def zero(self, block_ids: Tensor) -> None:
+        """Wipe blocks, int64 [blocks]."""
+        for store in (*self.keys, *self.values):
+            store.index_fill_(0, block_ids, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class SingleRows:
+    """Neighbouring rows that each are one token of another sequence, of similar context."""
+
+    rows: slice
+    table: Tensor  # [rows, blocks], int64; short contexts are padded with blocks of their own
+    num_keys: int  # longest context among them, their own tokens included
+    mask: Tensor | None  # [rows, 1, 1, num_keys], 0 or -inf; None when all are equally long
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkRows:
+    """Neighbouring rows that are consecutive tokens of one sequence."""
+
+    rows: slice
+    table: Tensor | None  # [1, blocks], int64; None when the chunk starts the sequence
+    num_keys: int  # context, the chunk included
+    mask: Tensor | None  # [rows, num_keys], 0 or -inf; None when the chunk starts the sequence
+
+
+@dataclass(frozen=True, slots=True)
+class PackedAttention:
+    """Attention of one step; see `workers.families.decoder.Attention`.
+
+    Made of torch operations that every device has. Lengths are Python numbers, so no layer
+    waits for the device.
+    """
+
+    cache: KvCache
+    slots: Tensor  # [tokens], int64; where the step's keys and values go
+    singles: tuple[SingleRows, ...]  # these and the chunks cover all rows, in order
+    chunks: tuple[ChunkRows, ...]
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+        """Keep the new keys and values of `layer`, then attend, causally per sequence."""
+        self.cache.write(layer, self.slots, key, value)
+        outputs = [self._attend_singles(layer, query, part, scale) for part in self.singles]
+        outputs += [
+            self._attend_chunk(layer, query, key, value, part, scale) for part in self.chunks
+        ]
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+
+    def _attend_singles(self, layer: int, query: Tensor, part: SingleRows, scale: float) -> Tensor:
+        key, value = self.cache.read(layer, part.table)
+        key, value = key[:, :, : part.num_keys], value[:, :, : part.num_keys]
+        rows = query[:, part.rows].transpose(0, 1)  # [rows, query heads, dim]
+        # The query heads that share a key head see the same keys: they are its query tokens, and
+        # keys need no copies.
+        grouped = rows.reshape(len(rows), key.shape[1], -1, rows.shape[2])
+        output = scaled_dot_product_attention(grouped, key, value, attn_mask=part.mask, scale=scale)
+        return output.flatten(1, 2)
+
+    def _attend_chunk(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, part: ChunkRows, scale: float
+    ) -> Tensor:
+        if part.table is None:
+            keys, values = key[None, :, part.rows], value[None, :, part.rows]
+        else:
+            keys, values = self.cache.read(layer, part.table)
+            keys, values = keys[:, :, : part.num_keys], values[:, :, : part.num_keys]
+        output = scaled_dot_product_attention(
+            query[None, :, part.rows],
+            keys,
+            values,
+            attn_mask=part.mask,
+            is_causal=part.mask is None,
+            scale=scale,
+            enable_gqa=True,
+        )
+        return output[0].transpose(0, 1)
+
+
+def reference_attention(
+    query: Tensor, key: Tensor, value: Tensor, num_context: int, scale: float
+) -> Tensor:
+    """Causal attention of one sequence, written out: what the fast paths are compared with.
+
+    Args:
+        query: [query heads, tokens, key dim]; the tokens after the first `num_context`.
+        key: [key heads, num_context + tokens, key dim].
+        value: [value heads, num_context + tokens, value dim].
+        num_context: tokens of the sequence before the queries.
+        scale: factor applied to the scores.
+
+    Returns:
+        [tokens, query heads, value dim]
+    """
+    copies = query.shape[0] // key.shape[0]
+    key, value = key.repeat_interleave(copies, 0), value.repeat_interleave(copies, 0)
+    scores = query @ key.transpose(1, 2) * scale
+    hidden = torch.ones_like(scores, dtype=torch.bool).triu(num_context + 1)
+    weights = scores.masked_fill(hidden, -torch.inf).softmax(-1)
+    return (weights @ value).transpose(0, 1)
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    # numpy asks the system for zero pages, so memory is used as blocks are; torch writes zeros.
+    num_bytes = int(np.prod(shape)) * dtype.itemsize
+    return torch.from_numpy(np.zeros(num_bytes, np.uint8)).view(dtype).view(shape)

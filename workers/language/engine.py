@@ -1,0 +1,199 @@
+"""`GenerateJob` in; `Taken`, `Tokens` and one `Finished` or `Failed` out: continuous batching."""
+
+import logging
+import time
+from typing import Literal
+
+from workers.families import Layout
+from workers.families.decoder import Decoder
+from workers.language.blocks import BlockPool
+from workers.language.inputs import Arenas, Inputs, JobRefused
+from workers.language.runner import Runner, default_kv_tokens
+from workers.language.sampler import Draw, choose
+from workers.language.scheduler import Scheduler, Step
+from workers.language.sequence import Sequence
+from workers.messages import (
+    Failed,
+    FailKind,
+    Finished,
+    FromWorker,
+    GenerateJob,
+    Stats,
+    Taken,
+    Tokens,
+)
+
+STATS_SECONDS = 1.0
+
+logger = logging.getLogger(__name__)
+
+
+class Engine:
+    """Answers many prompts at once, one step at a time.
+
+    Not thread safe: one loop calls `put`, `abort` and `step`. Every job that was put ends in
+    exactly one `Finished` or `Failed`, which a later `step` returns.
+    """
+
+    def __init__(  # noqa: PLR0913 - the limits are the fields of `Start`, by name
+        self,
+        decoder: Decoder,
+        layout: Layout,
+        arenas: Arenas,
+        *,
+        kv_cache_tokens: int,
+        kv_block_tokens: int,
+        max_step_tokens: int,
+        max_step_sequences: int,
+        max_context_tokens: int,
+    ) -> None:
+        """Allocate the KV cache; 0 means from free memory, and what the checkpoint allows."""
+        allowed = layout.max_context_tokens
+        allowed = min(max_context_tokens or allowed, allowed)
+        wanted = kv_cache_tokens or default_kv_tokens(decoder, allowed)
+        num_blocks = max(1, wanted // kv_block_tokens)
+        self.kv_cache_tokens = num_blocks * kv_block_tokens
+        self.max_context_tokens = min(allowed, self.kv_cache_tokens)
+        self._runner = Runner(decoder, num_blocks, kv_block_tokens)
+        self._inputs = Inputs(decoder, layout, arenas, self._runner.cache)
+        self._blocks = BlockPool(num_blocks, kv_block_tokens)
+        self._scheduler = Scheduler(self._blocks, max_step_tokens, max_step_sequences)
+        self._sequences: dict[str, Sequence] = {}
+        self._outbox: list[FromWorker] = []
+        self._reported_at = 0.0
+
+    @property
+    def busy(self) -> bool:
+        """Whether `step` has something to do or to say."""
+        return bool(self._sequences or self._outbox)
+
+    def put(self, job: GenerateJob) -> None:
+        """Queue a job. Its embeddings are copied before this returns."""
+        assert job.job_id not in self._sequences, f"job {job.job_id} was put twice"
+        try:
+            token_ids = self._admit(job)
+        except JobRefused as error:
+            self._outbox.append(Failed(job_id=job.job_id, kind=error.kind, message=error.message))
+            return
+        sequence = Sequence(
+            job_id=job.job_id,
+            token_ids=token_ids,
+            num_prompt_tokens=len(token_ids),
+            sampling=job.sampling,
+            max_tokens=min(len(token_ids) + job.sampling.max_tokens, self.max_context_tokens),
+            deadline=time.monotonic() + job.seconds_left,
+        )
+        self._sequences[job.job_id] = sequence
+        self._scheduler.add(sequence)
+        self._outbox.append(Taken(job_id=job.job_id))
+
+    def abort(self, job_id: str) -> None:
+        """End a job and free what it holds; unknown or ended jobs are no error."""
+        sequence = self._sequences.get(job_id)
+        if sequence is not None:
+            self._finish(sequence, "abort")
+
+    def step(self) -> list[FromWorker]:
+        """Compute the next tokens of as many sequences as fit; what there is to tell."""
+        self._expire()
+        step = self._scheduler.pick()
+        if step is not None:
+            self._advance(step)
+        self._report()
+        events, self._outbox = self._outbox, []
+        return events
+
+    def check(self) -> None:
+        """Assert that blocks and sequences add up."""
+        self._scheduler.check()
+        assert set(self._scheduler) == set(self._sequences.values()), "a sequence was lost"
+
+    def _admit(self, job: GenerateJob) -> list[int]:
+        num_tokens = len(job.token_ids) // 4
+        if num_tokens >= self.max_context_tokens:
+            raise JobRefused(
+                "bad_input",
+                f"the prompt has {num_tokens} tokens; with at least one token of answer it must "
+                f"fit into a context of {self.max_context_tokens}",
+            )
+        return self._inputs.add(job)
+
+    def _expire(self) -> None:
+        now = time.monotonic()
+        for sequence in [each for each in self._sequences.values() if each.deadline <= now]:
+            self._fail(sequence, "deadline", "the time limit of the request ran out")
+
+    def _advance(self, step: Step) -> None:
+        """Run a step; a fault in it ends its sequences and nothing else."""
+        try:
+            self._compute(step)
+        except Exception:
+            logger.exception("a step of %d sequences failed", len(step.slices))
+            for piece in step.slices:
+                if piece.sequence.job_id in self._sequences:
+                    self._fail(piece.sequence, "internal", "the engine failed while answering")
+
+    def _compute(self, step: Step) -> None:
+        if step.dirty_blocks:
+            self._runner.zero(step.dirty_blocks)
+        tensors = self._inputs.build(step)
+        logits = self._runner.run(tensors)
+        draws = [Draw(each.sampling, each.num_completion_tokens) for each in tensors.choosers]
+        chosen = choose(logits, draws) if draws else []
+        for piece in step.slices:
+            piece.sequence.num_computed_tokens = piece.end
+        for sequence, token_id in zip(tensors.choosers, chosen, strict=True):
+            self._publish(sequence, token_id)
+
+    def _publish(self, sequence: Sequence, token_id: int | None) -> None:
+        if token_id is None:
+            logger.error("job %s: no finite logits", sequence.job_id)
+            self._fail(sequence, "internal", "the model gave no finite scores")
+            return
+        reason = sequence.accept(token_id)
+        if reason != "stop":
+            self._outbox.append(Tokens(job_id=sequence.job_id, token_ids=(token_id,)))
+        if reason is not None:
+            self._finish(sequence, reason)
+
+    def _finish(self, sequence: Sequence, reason: Literal["stop", "length", "abort"]) -> None:
+        # The last logits were finite, so all keys and values behind them are.
+        self._forget(sequence, is_finite=reason != "abort")
+        self._outbox.append(
+            Finished(
+                job_id=sequence.job_id,
+                reason=reason,
+                num_prompt_tokens=sequence.num_prompt_tokens,
+                num_cached_tokens=sequence.num_cached_tokens,
+                num_completion_tokens=sequence.num_completion_tokens,
+            )
+        )
+
+    def _fail(self, sequence: Sequence, kind: FailKind, message: str) -> None:
+        self._forget(sequence, is_finite=False)
+        self._outbox.append(Failed(job_id=sequence.job_id, kind=kind, message=message))
+
+    def _forget(self, sequence: Sequence, is_finite: bool) -> None:
+        self._scheduler.remove(sequence, is_finite)
+        self._inputs.drop(sequence.job_id)
+        del self._sequences[sequence.job_id]
+
+    def _report(self) -> None:
+        """Tell the load, at most once a second and when the last job has ended."""
+        if not self.busy:
+            return
+        now = time.monotonic()
+        is_idle = not self._sequences
+        if is_idle:
+            self.check()
+        elif now - self._reported_at < STATS_SECONDS:
+            return
+        self._reported_at = now
+        self._outbox.append(
+            Stats(
+                num_running=self._scheduler.num_running,
+                num_waiting=self._scheduler.num_waiting,
+                kv_used_tokens=self._blocks.num_taken_tokens,
+                num_images_waiting=0,
+            )
+        )

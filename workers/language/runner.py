@@ -1,0 +1,69 @@
+"""`StepTensors` in, logits of the wanted rows out; owns the device memory of the KV cache."""
+
+import os
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from workers.families.decoder import Decoder
+from workers.language.attention import KvCache
+from workers.language.inputs import StepTensors
+
+GPU_SHARE = 0.9  # of the memory that is free once the weights are loaded
+CPU_SHARE = 0.25
+CPU_CONTEXTS = 8  # full contexts; more are of little use at a CPU's speed
+
+
+class Runner:
+    """Runs the decoder over packed steps."""
+
+    def __init__(self, decoder: Decoder, num_blocks: int, block_tokens: int) -> None:
+        self._decoder = decoder
+        self.cache = KvCache(
+            decoder.kv_spec, num_blocks, block_tokens, decoder.dtype, decoder.device
+        )
+
+    @torch.inference_mode()
+    def run(self, tensors: StepTensors) -> Tensor:
+        """Compute a step and keep its keys and values.
+
+        Returns:
+            float32 [chosen, vocab], a row for each of `tensors.choosers`
+        """
+        embeddings = self._decoder.embed(tensors.ids)
+        for row, picture in tensors.splices:
+            embeddings[row : row + picture.shape[1]] = picture[0]
+        hidden = self._decoder.forward(
+            embeddings, tensors.positions, tensors.attention, tensors.visual
+        )
+        return self._decoder.logits(hidden.index_select(0, tensors.last_rows))
+
+    @torch.inference_mode()
+    def zero(self, block_ids: tuple[int, ...]) -> None:
+        """Wipe blocks of the KV cache."""
+        self.cache.zero(torch.tensor(block_ids, device=self._decoder.device))
+
+
+def default_kv_tokens(decoder: Decoder, max_context_tokens: int) -> int:
+    """Tokens that the KV cache can hold in the device's free memory."""
+    numbers = sum(
+        layer.key_heads * layer.key_dim + layer.value_heads * layer.value_dim
+        for layer in decoder.kv_spec
+    )
+    token_bytes = numbers * decoder.dtype.itemsize
+    if decoder.device.type == "cuda":
+        free_bytes, _ = torch.cuda.mem_get_info(decoder.device)
+        return int(free_bytes * GPU_SHARE) // token_bytes
+    fitting = int(_available_bytes() * CPU_SHARE) // token_bytes
+    return min(fitting, CPU_CONTEXTS * max_context_tokens)
+
+
+def _available_bytes() -> int:
+    """Memory that can be had without swapping; where the system does not say, half of all."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    fields = dict(line.split(":", 1) for line in lines)
+    return int(fields["MemAvailable"].split()[0]) * 1024

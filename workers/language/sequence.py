@@ -1,0 +1,43 @@
+"""One prompt and the answer so far."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from workers.messages import Sampling
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """A job inside the engine. Live: owned by the engine, whose scheduler moves the counters.
+
+    Tokens [0, num_computed_tokens) have keys and values in the blocks; later ones have none.
+    """
+
+    job_id: str
+    token_ids: list[int]  # prompt, then answer
+    num_prompt_tokens: int
+    sampling: Sampling
+    max_tokens: int  # prompt plus answer, in tokens
+    deadline: float  # monotonic seconds
+    num_computed_tokens: int = 0
+    num_cached_tokens: int = 0  # prompt tokens that were not computed because they were known
+    block_ids: list[int] = field(default_factory=list)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens known so far."""
+        return len(self.token_ids)
+
+    @property
+    def num_completion_tokens(self) -> int:
+        """Tokens chosen so far."""
+        return len(self.token_ids) - self.num_prompt_tokens
+
+    def accept(self, token_id: int) -> Literal["stop", "length"] | None:
+        """Add a chosen token; the reason to end, if it is the last."""
+        self.token_ids.append(token_id)
+        if token_id in self.sampling.stop_token_ids:
+            return "stop"
+        if self.num_tokens >= self.max_tokens:
+            return "length"
+        return None

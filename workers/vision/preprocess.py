@@ -1,0 +1,77 @@
+"""Pixels in, patches out: what the vision tower sees, in its order, bit for bit as trained.
+
+A pixel is one of 256 values in one of three channels, so normalising is a table of 768 floats
+that is made once with the reference's own float operations. What runs per image only moves and
+looks up bytes: the result is the same on every device.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from workers.families.plan import ImagePlan
+
+
+class Preprocessor:
+    """Turns resized images into patches on one device; keeps the tables it has made."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._tables: dict[tuple[float, tuple[float, ...], tuple[float, ...]], Tensor] = {}
+
+    def patches(self, pixels: Tensor, plan: ImagePlan) -> Tensor:
+        """Cut one image into normalised patches.
+
+        Args:
+            pixels: uint8 RGB [height, width, 3] in the plan's resized size, on any device.
+            plan: the image's plan.
+
+        Returns:
+            float32 [plan.num_patches, 3 * temporal_patch_size * patch_size ** 2] on the device.
+            Patches of one token lie together; tokens go row by row. Inside a patch: channel,
+            frame, row, column.
+        """
+        shuffled = _shuffle(_pad(pixels.to(self._device, non_blocking=True), plan), plan)
+        channel_starts = torch.arange(0, 768, 256, dtype=torch.int32, device=self._device)
+        places = shuffled.int().add_(channel_starts.view(1, 3, 1))
+        values = self._table(plan).index_select(0, places.flatten())
+        # A still image is the same in every frame; values are looked up once and copied.
+        frames = values.view(-1, 3, 1, plan.patch_size**2)
+        return frames.expand(-1, -1, plan.temporal_patch_size, -1).reshape(plan.num_patches, -1)
+
+    def _table(self, plan: ImagePlan) -> Tensor:
+        key = (plan.rescale, plan.mean, plan.std)
+        if key not in self._tables:
+            self._tables[key] = torch.from_numpy(_normalised(*key)).to(self._device)
+        return self._tables[key]
+
+
+def _normalised(
+    rescale: float, mean: tuple[float, ...], std: tuple[float, ...]
+) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+    """Every raw value of every channel after normalising: float32 [768], channel by channel.
+
+    The reference multiplies in float64, rounds, and goes on in float32. So must this.
+    """
+    rescaled = (np.arange(256, dtype=np.float64) * rescale).astype(np.float32)
+    means, stds = np.array(mean, dtype=np.float32), np.array(std, dtype=np.float32)
+    return ((rescaled - means[:, None]) / stds[:, None]).reshape(768)
+
+
+def _pad(pixels: Tensor, plan: ImagePlan) -> Tensor:
+    """Fill up to the padded size with raw 0 at the bottom and on the right."""
+    height, width = (
+        padded - resized
+        for padded, resized in zip(plan.padded_size, plan.resized_size, strict=True)
+    )
+    if height == width == 0:
+        return pixels
+    return torch.nn.functional.pad(pixels, (0, 0, 0, width, 0, height))
+
+
+def _shuffle(pixels: Tensor, plan: ImagePlan) -> Tensor:
+    """uint8 [height, width, 3] -> uint8 [patches, 3, patch_size ** 2], the patches in order."""
+    side, merge = plan.patch_size, plan.merge_size
+    _, rows, columns = plan.grid
+    blocks = pixels.view(rows // merge, merge, side, columns // merge, merge, side, 3)
+    return blocks.permute(0, 3, 1, 4, 6, 2, 5).reshape(rows * columns, 3, side * side)

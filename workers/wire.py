@@ -1,0 +1,150 @@
+"""Frames of four length bytes and msgpack: messages in, bytes out, and back again."""
+
+import select
+import socket
+from typing import Any
+
+import msgspec
+
+from workers.messages import Frame
+
+HEADER_BYTES = 4
+MAX_FRAME_BYTES = 16 << 20  # a prompt of a million tokens takes a quarter of it
+MAX_BACKLOG_BYTES = 4 << 20
+_CHUNK_BYTES = 256 << 10
+
+
+class FrameTooLong(Exception):
+    """A frame above MAX_FRAME_BYTES; if it was read, nothing behind it can be trusted."""
+
+
+def pack(message: Frame) -> bytes:
+    """One message as a frame.
+
+    Raises:
+        FrameTooLong: the message does not fit a frame.
+    """
+    body = msgspec.msgpack.encode(message)
+    _check_length(len(body))
+    return len(body).to_bytes(HEADER_BYTES, "big") + body
+
+
+def _check_length(num_bytes: int) -> None:
+    if num_bytes > MAX_FRAME_BYTES:
+        raise FrameTooLong(f"a frame of {num_bytes} bytes; the limit is {MAX_FRAME_BYTES}")
+
+
+class Splitter:
+    """Cuts a stream of bytes, fed in pieces of any size, into the bodies of its frames."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The bodies that `data` completes, in order.
+
+        Raises:
+            FrameTooLong: a header announces too long a frame; the stream is of no use any more.
+        """
+        self._buffer += data
+        bodies: list[bytes] = []
+        start = 0
+        while (end := self._frame_end(start)) is not None:
+            bodies.append(bytes(self._buffer[start + HEADER_BYTES : end]))
+            start = end
+        del self._buffer[:start]
+        return bodies
+
+    def _frame_end(self, start: int) -> int | None:
+        body = start + HEADER_BYTES
+        if len(self._buffer) < body:
+            return None
+        num_bytes = int.from_bytes(self._buffer[start:body], "big")
+        _check_length(num_bytes)
+        return body + num_bytes if len(self._buffer) >= body + num_bytes else None
+
+
+class Channel:
+    """A worker's end of its link: reads never block unless asked to wait, writes are bounded.
+
+    Owned by the worker's loop. `closed` turns true when the gateway is gone; from then on reads
+    give nothing and writes do nothing.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        connection.set_inheritable(False)
+        self.closed = False
+        self._connection = connection
+        self._splitter = Splitter()
+        self._backlog = bytearray()
+
+    def receive(self, *, wait: bool) -> list[bytes]:
+        """Bodies of the frames that have come; with `wait`, sleep until the socket stirs.
+
+        Raises:
+            FrameTooLong: see `Splitter.feed`.
+        """
+        if wait and not self.closed:
+            self._poll(select.POLLIN | (select.POLLOUT if self._backlog else 0))
+        self._flush()
+        bodies: list[bytes] = []
+        while chunk := self._read():
+            bodies += self._splitter.feed(chunk)
+        return bodies
+
+    def send(self, message: Frame) -> None:
+        """Write a message, or keep it for later while the gateway is slow to read.
+
+        Waits for the gateway once more than MAX_BACKLOG_BYTES are kept.
+        """
+        self._backlog += pack(message)
+        self._flush()
+        while len(self._backlog) > MAX_BACKLOG_BYTES:
+            self._poll(select.POLLOUT)
+            self._flush()
+
+    def drain(self) -> None:
+        """Wait until everything sent is on its way, or the gateway is gone."""
+        self._flush()
+        while self._backlog:
+            self._poll(select.POLLOUT)
+            self._flush()
+
+    def _poll(self, events: int) -> None:
+        poll = select.poll()
+        poll.register(self._connection, events)
+        poll.poll()
+
+    def _read(self) -> bytes:
+        if self.closed:
+            return b""
+        try:
+            chunk = self._connection.recv(_CHUNK_BYTES)
+        except BlockingIOError:
+            return b""
+        except ConnectionError:
+            chunk = b""
+        self.closed = not chunk
+        return chunk
+
+    def _flush(self) -> None:
+        try:
+            while self._backlog and not self.closed:
+                del self._backlog[: self._connection.send(self._backlog)]
+        except BlockingIOError:
+            return
+        except ConnectionError:
+            self.closed = True
+        if self.closed:
+            self._backlog.clear()
+
+
+def job_id_of(body: bytes) -> str | None:
+    """The job that a message is about, found even when the message itself is not understood."""
+    try:
+        content: Any = msgspec.msgpack.decode(body)
+    except msgspec.DecodeError:
+        return None
+    job_id = content.get("job_id") if isinstance(content, dict) else None
+    return job_id if isinstance(job_id, str) else None
