@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from ops.bench.make_checkpoint import make_checkpoint
@@ -47,6 +48,18 @@ def test_answers_depend_on_the_image_and_run_to_their_limit_in_plain_text(folder
     text = processor.tokenizer.decode(answers[0] + answers[1], skip_special_tokens=False)
     assert all(character in "\n\t" or " " <= character <= "~" for character in text)
     assert "<|" not in text
+
+
+def test_the_end_of_a_turn_and_broken_characters_cannot_be_chosen(folder: Path) -> None:
+    tokenizer = AutoProcessor.from_pretrained(folder).tokenizer
+    rows = load_file(folder / "model.safetensors")["lm_head.weight"]
+    silent = (rows == 0).all(dim=1)  # [tokens], bool
+    assert silent[tokenizer.eos_token_id]
+    assert silent[tokenizer.convert_tokens_to_ids("<|image_pad|>")]
+    assert silent[tokenizer("é").input_ids[0]]
+    assert silent[len(tokenizer) :].all()
+    assert not silent[tokenizer("def").input_ids[0]]
+    assert silent.float().mean() < 0.1
 
 
 def test_a_large_image_is_cut_to_the_pixel_limit(folder: Path) -> None:

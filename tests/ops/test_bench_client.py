@@ -61,11 +61,12 @@ def test_times_are_those_the_server_took(server: BenchServer) -> None:
     assert answer.total_seconds > STREAM_SECONDS - CLOCK_SECONDS
     assert len(answer.gaps_seconds) == NUM_TOKENS - 1
     spent_in_gaps = answer.total_seconds - answer.first_token_seconds
-    assert sum(answer.gaps_seconds) == pytest.approx(spent_in_gaps, abs=0.02)
+    assert min(answer.gaps_seconds) > GAP_SECONDS - CLOCK_SECONDS
+    assert sum(answer.gaps_seconds) <= spent_in_gaps
 
 
 def test_times_of_a_server_without_delays_are_short(server: BenchServer) -> None:
-    answers = [ask_once(server, INSTANT) for _ in range(3)]
+    answers = [ask_once(server, INSTANT) for _ in range(5)]
     assert all(isinstance(answer, Answer) for answer in answers)
     assert min(answer.total_seconds for answer in answers if isinstance(answer, Answer)) < 0.04
 
