@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 import time
+from typing import NoReturn
 
 import msgspec
 
@@ -25,14 +26,16 @@ _PROGRESS_SECONDS = 0.1
 logger = logging.getLogger(__name__)
 
 
-def main(arguments: list[str], build: Build) -> int:
+def main(arguments: list[str], build: Build) -> NoReturn:
     """Serve the link whose file number comes first; then the gateway's id, then the arenas."""
     connection, gateway, *arenas = map(int, arguments)
+    _die_with_gateway(gateway)
     # The gateway decides when we leave: a signal to the whole group asks it to drain, not us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    _die_with_gateway(gateway)
-    return serve(Channel(socket.socket(fileno=connection)), Arenas(arenas), build)
+    status = serve(Channel(socket.socket(fileno=connection)), Arenas(arenas), build)
+    sys.stdout.flush()
+    os._exit(status)  # taking torch apart module by module would take a second
 
 
 def _die_with_gateway(gateway: int) -> None:
@@ -86,4 +89,4 @@ class _Reporter:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], build_stages))
+    main(sys.argv[1:], build_stages)

@@ -94,13 +94,14 @@ class Owner:
         return events + (self._serve(batch) if batch else [])
 
     def _expire(self, now: float) -> list[FromWorker]:
-        late = [e for e in self._waiting if now - e.arrived_at > e.job.seconds_left]
+        late = [entry for entry in self._waiting if now - entry.arrived_at > entry.job.seconds_left]
         for entry in late:
             self._waiting.remove(entry)
         return [_failed(entry.job, "deadline", "image was not encoded in time") for entry in late]
 
     def _take_batch(self) -> list[_Waiting]:
-        size = choose_batch([e.job.plan.num_patches for e in self._waiting], self._max_patches)
+        num_patches = [entry.job.plan.num_patches for entry in self._waiting]
+        size = choose_batch(num_patches, self._max_patches)
         return [self._waiting.popleft() for _ in range(size)]
 
     def _serve(self, batch: list[_Waiting]) -> list[FromWorker]:
