@@ -200,6 +200,7 @@ async def test_each_redirect_passes_the_gate(location: str, code: str) -> None:
         ("http://me:secret@127.0.0.1/", "invalid_url"),
         ("http://me@127.0.0.1/", "invalid_url"),
         ("http://127.0.0.1\\@10.0.0.1/", "invalid_url"),
+        ("http://127.0.0.1/\\10.0.0.1", "invalid_url"),
         ("http://", "invalid_url"),
         ("http:///path", "invalid_url"),
         ("http://a..b/", "invalid_url"),

@@ -1,5 +1,6 @@
 """Pixels as the plan wants them, from every kind of file, and turns that are fair."""
 
+import asyncio
 import io
 import random
 import threading
@@ -414,22 +415,22 @@ async def test_a_waiter_that_is_cancelled_gives_its_turn_away() -> None:
 @pytest.mark.anyio
 async def test_a_turn_that_comes_with_the_cancellation_is_passed_on() -> None:
     pool, gate = DecodePool(1), Gate()
+
+    async def first() -> None:
+        await pool.run("a", gate.job("first"))
+        gone.cancel()  # in the very step that gave it the turn
+
+    task = asyncio.create_task(first())
+    await gate.wait_started(1)
+    gone = asyncio.create_task(pool.run("b", gate.job("gone")))
+    await anyio.wait_all_tasks_blocked()
     gate.open("first")
+    with pytest.raises(asyncio.CancelledError):
+        await gone
+    await task
     gate.open("last")
-    async with anyio.create_task_group() as group:
-        leaving = anyio.CancelScope()
-
-        async def leave() -> None:
-            with leaving:
-                await pool.run("b", gate.job("gone"))
-
-        async def first() -> None:
-            await pool.run("a", gate.job("first"))
-            leaving.cancel()  # the turn is given to the waiter in this very step
-
-        group.start_soon(first)
-        group.start_soon(leave)
-        group.start_soon(pool.run, "c", gate.job("last"))
+    with anyio.fail_after(5):
+        assert await pool.run("c", gate.job("last")) == "last"
     assert gate.started == ["first", "last"]
 
 

@@ -12,7 +12,11 @@ from workers.families.decoder import LayerKv
 
 
 class KvCache:
-    """Keys and values of every layer; slot = block * block_tokens + offset. Owned by the runner."""
+    """Keys and values of every layer, in blocks. Owned by the runner.
+
+    A slot is block * block_tokens + offset. Heads come first, as the decoders make them and as
+    attention reads fastest.
+    """
 
     def __init__(
         self,
@@ -23,18 +27,19 @@ class KvCache:
         device: torch.device,
     ) -> None:
         self.block_tokens = block_tokens
-        shape = (num_blocks, block_tokens)
-        self.keys = [
-            _zeros((*shape, layer.key_heads, layer.key_dim), dtype, device) for layer in spec
+        blocks = (num_blocks, block_tokens)
+        # Each [heads, blocks, block tokens, dim].
+        self._keys = [
+            _zeros((layer.key_heads, *blocks, layer.key_dim), dtype, device) for layer in spec
         ]
-        self.values = [
-            _zeros((*shape, layer.value_heads, layer.value_dim), dtype, device) for layer in spec
+        self._values = [
+            _zeros((layer.value_heads, *blocks, layer.value_dim), dtype, device) for layer in spec
         ]
 
     def write(self, layer: int, slots: Tensor, key: Tensor, value: Tensor) -> None:
         """Store [heads, tokens, dim] of the tokens at `slots`, int64 [tokens]."""
-        for store, new in ((self.keys[layer], key), (self.values[layer], value)):
-            store.flatten(0, 1).index_copy_(0, slots, new.transpose(0, 1))
+        self._keys[layer].flatten(1, 2).index_copy_(1, slots, key)
+        self._values[layer].flatten(1, 2).index_copy_(1, slots, value)
 
     def read(self, layer: int, table: Tensor) -> tuple[Tensor, Tensor]:
         """Copy out the blocks of `table`, int64 [rows, blocks].
@@ -42,19 +47,12 @@ class KvCache:
         Returns:
             keys and values, each [rows, heads, blocks * block tokens, dim]
         """
-        ids = table.flatten()
-        rows = table.shape[0]
-        key = self.keys[layer].index_select(0, ids)
-        value = self.values[layer].index_select(0, ids)
-        return (
-            key.view(rows, -1, *key.shape[2:]).transpose(1, 2),
-            value.view(rows, -1, *value.shape[2:]).transpose(1, 2),
-        )
+        return _gather(self._keys[layer], table), _gather(self._values[layer], table)
 
     def zero(self, block_ids: Tensor) -> None:
         """Wipe blocks, int64 [blocks]."""
-        for store in (*self.keys, *self.values):
-            store.index_fill_(0, block_ids, 0)
+        for store in (*self._keys, *self._values):
+            store.index_fill_(1, block_ids, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +148,12 @@ def reference_attention(
     hidden = torch.ones_like(scores, dtype=torch.bool).triu(num_context + 1)
     weights = scores.masked_fill(hidden, -torch.inf).softmax(-1)
     return (weights @ value).transpose(0, 1)
+
+
+def _gather(store: Tensor, table: Tensor) -> Tensor:
+    blocks = store.index_select(1, table.flatten())
+    heads, _, _, dim = blocks.shape
+    return blocks.view(heads, len(table), -1, dim).transpose(0, 1)
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:

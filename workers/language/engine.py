@@ -7,7 +7,8 @@ from typing import Literal
 from workers.families import Layout
 from workers.families.decoder import Decoder
 from workers.language.blocks import BlockPool
-from workers.language.inputs import Arenas, Inputs, JobRefused
+from workers.language.inputs import InputBuilder
+from workers.language.prompts import Arenas, JobRefused, Prompt, PromptReader
 from workers.language.runner import Runner, default_kv_tokens
 from workers.language.sampler import Draw, choose
 from workers.language.scheduler import Scheduler, Step
@@ -55,10 +56,12 @@ class Engine:
         self.kv_cache_tokens = num_blocks * kv_block_tokens
         self.max_context_tokens = min(allowed, self.kv_cache_tokens)
         self._runner = Runner(decoder, num_blocks, kv_block_tokens)
-        self._inputs = Inputs(decoder, layout, arenas, self._runner.cache)
+        self._reader = PromptReader(decoder, layout, arenas, self.max_context_tokens)
+        self._builder = InputBuilder(decoder, self._runner.cache)
         self._blocks = BlockPool(num_blocks, kv_block_tokens)
         self._scheduler = Scheduler(self._blocks, max_step_tokens, max_step_sequences)
         self._sequences: dict[str, Sequence] = {}
+        self._prompts: dict[str, Prompt] = {}
         self._outbox: list[FromWorker] = []
         self._reported_at = 0.0
 
@@ -71,19 +74,21 @@ class Engine:
         """Queue a job. Its embeddings are copied before this returns."""
         assert job.job_id not in self._sequences, f"job {job.job_id} was put twice"
         try:
-            token_ids = self._admit(job)
+            prompt = self._reader.read(job)
         except JobRefused as error:
             self._outbox.append(Failed(job_id=job.job_id, kind=error.kind, message=error.message))
             return
+        num_prompt_tokens = len(prompt.token_ids)
         sequence = Sequence(
             job_id=job.job_id,
-            token_ids=token_ids,
-            num_prompt_tokens=len(token_ids),
+            token_ids=prompt.token_ids.copy(),
+            num_prompt_tokens=num_prompt_tokens,
             sampling=job.sampling,
-            max_tokens=min(len(token_ids) + job.sampling.max_tokens, self.max_context_tokens),
+            max_tokens=min(num_prompt_tokens + job.sampling.max_tokens, self.max_context_tokens),
             deadline=time.monotonic() + job.seconds_left,
         )
         self._sequences[job.job_id] = sequence
+        self._prompts[job.job_id] = prompt
         self._scheduler.add(sequence)
         self._outbox.append(Taken(job_id=job.job_id))
 
@@ -108,16 +113,6 @@ class Engine:
         self._scheduler.check()
         assert set(self._scheduler) == set(self._sequences.values()), "a sequence was lost"
 
-    def _admit(self, job: GenerateJob) -> list[int]:
-        num_tokens = len(job.token_ids) // 4
-        if num_tokens >= self.max_context_tokens:
-            raise JobRefused(
-                "bad_input",
-                f"the prompt has {num_tokens} tokens; with at least one token of answer it must "
-                f"fit into a context of {self.max_context_tokens}",
-            )
-        return self._inputs.add(job)
-
     def _expire(self) -> None:
         now = time.monotonic()
         for sequence in [each for each in self._sequences.values() if each.deadline <= now]:
@@ -136,7 +131,7 @@ class Engine:
     def _compute(self, step: Step) -> None:
         if step.dirty_blocks:
             self._runner.zero(step.dirty_blocks)
-        tensors = self._inputs.build(step)
+        tensors = self._builder.build(step, self._prompts)
         logits = self._runner.run(tensors)
         draws = [Draw(each.sampling, each.num_completion_tokens) for each in tensors.choosers]
         chosen = choose(logits, draws) if draws else []
@@ -175,8 +170,7 @@ class Engine:
 
     def _forget(self, sequence: Sequence, is_finite: bool) -> None:
         self._scheduler.remove(sequence, is_finite)
-        self._inputs.drop(sequence.job_id)
-        del self._sequences[sequence.job_id]
+        del self._sequences[sequence.job_id], self._prompts[sequence.job_id]
 
     def _report(self) -> None:
         """Tell the load, at most once a second and when the last job has ended."""

@@ -1,6 +1,7 @@
 """Models that the tests of the engine share."""
 
-from pathlib import Path
+from collections.abc import Callable
+from functools import cache
 
 import pytest
 import torch
@@ -9,6 +10,8 @@ from config.settings import DEMO_MODEL
 from tests.checkpoints import MODEL_TYPES, make_checkpoint
 from tests.workers.language.models import Model, load_model
 
+NAMES = (*MODEL_TYPES, "demo")
+
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> None:
@@ -16,14 +19,24 @@ def _one_thread() -> None:
 
 
 @pytest.fixture(scope="session")
-def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Model]:
-    """One model per model type with random weights, and the demo model."""
+def model_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Model]:
+    """Gives the model of a name: random weights for each model type, and the demo model."""
     folder = tmp_path_factory.mktemp("checkpoints")
-    paths: dict[str, Path] = {name: make_checkpoint(folder, name) for name in MODEL_TYPES}
-    return {name: load_model(path) for name, path in (paths | {"demo": DEMO_MODEL}).items()}
+
+    @cache
+    def load(name: str) -> Model:
+        return load_model(DEMO_MODEL if name == "demo" else make_checkpoint(folder, name))
+
+    return load
 
 
-@pytest.fixture(params=[*MODEL_TYPES, "demo"])
-def model(request: pytest.FixtureRequest, models: dict[str, Model]) -> Model:
+@pytest.fixture(params=NAMES)
+def model(request: pytest.FixtureRequest, model_of: Callable[[str], Model]) -> Model:
     """Each of the models in turn."""
-    return models[request.param]
+    return model_of(request.param)
+
+
+@pytest.fixture
+def deep_model(model_of: Callable[[str], Model]) -> Model:
+    """The random model with deepstack."""
+    return model_of("qwen3_vl")

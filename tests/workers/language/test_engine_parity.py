@@ -1,9 +1,8 @@
 """Greedy answers of the engine equal the library's own, however requests are batched."""
 
-from typing import Any
-
 import pytest
 
+from tests.workers.language.engines import answers, make_engine, run
 from tests.workers.language.models import (
     ListArenas,
     Model,
@@ -13,48 +12,10 @@ from tests.workers.language.models import (
     make_job,
     make_request,
 )
-from workers.language.engine import Engine
-from workers.messages import Failed, Finished, FromWorker, Tokens
+from workers.language.scheduler import Scheduler, Step
+from workers.messages import Finished
 
 NUM_REQUESTS = 40
-
-
-def make_engine(model: Model, arenas: ListArenas, **limits: int) -> Engine:
-    defaults = {
-        "kv_cache_tokens": 8192,
-        "kv_block_tokens": 16,
-        "max_step_tokens": 2048,
-        "max_step_sequences": 16,
-        "max_context_tokens": 0,
-    }
-    return Engine(model.decoder, model.layout, arenas, **(defaults | limits))
-
-
-def answers(events: list[FromWorker]) -> dict[str, list[int]]:
-    """Tokens by job, once each job has ended well exactly once."""
-    found: dict[str, list[int]] = {}
-    ended = [event.job_id for event in events if isinstance(event, Finished | Failed)]
-    assert len(ended) == len(set(ended))
-    assert not [event for event in events if isinstance(event, Failed)]
-    for event in events:
-        if isinstance(event, Tokens):
-            found.setdefault(event.job_id, []).extend(event.token_ids)
-    return found
-
-
-def run(engine: Engine, jobs: list[Any], num_at_once: int) -> list[FromWorker]:
-    """Keep `num_at_once` jobs in the engine until all are done."""
-    events: list[FromWorker] = []
-    left, num_open = list(jobs), 0
-    while left or engine.busy:
-        while left and num_open < num_at_once:
-            engine.put(left.pop(0))
-            num_open += 1
-        new = engine.step()
-        engine.check()
-        num_open -= sum(isinstance(event, Finished | Failed) for event in new)
-        events += new
-    return events
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +42,6 @@ def cases(
         pytest.param(16, {}, id="16 at once"),
         pytest.param(16, {"max_step_tokens": 23}, id="chunks inside images"),
         pytest.param(5, {"max_step_tokens": 7, "max_step_sequences": 3}, id="tiny steps"),
-        pytest.param(16, {"kv_cache_tokens": 288, "kv_block_tokens": 4}, id="few blocks"),
     ],
 )
 def test_greedy_answers_equal_the_library(
@@ -96,6 +56,30 @@ def test_greedy_answers_equal_the_library(
     jobs = [make_job(arenas, each, str(index)) for index, each in enumerate(requests)]
     found = answers(run(engine, jobs, num_at_once))
     assert [found[str(index)] for index in range(len(requests))] == expected
+
+
+@pytest.mark.slow
+def test_greedy_answers_survive_preemption(
+    model: Model,
+    cases: tuple[list[Request], list[list[int]]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    dirty: list[int] = []  # without aborts, only preempted sequences leave such blocks
+    pick = Scheduler.pick
+
+    def counting(scheduler: Scheduler) -> Step | None:
+        step = pick(scheduler)
+        dirty.extend(step.dirty_blocks if step else ())
+        return step
+
+    monkeypatch.setattr(Scheduler, "pick", counting)
+    requests, expected = cases
+    arenas = ListArenas()
+    engine = make_engine(model, arenas, kv_cache_tokens=240, kv_block_tokens=2)
+    jobs = [make_job(arenas, each, str(index)) for index, each in enumerate(requests)]
+    found = answers(run(engine, jobs, 16))
+    assert [found[str(index)] for index in range(len(requests))] == expected
+    assert dirty
 
 
 @pytest.mark.slow

@@ -1,0 +1,45 @@
+"""Engines with small limits, and what came out of them."""
+
+from collections.abc import Sequence
+
+from tests.workers.language.models import ListArenas, Model
+from workers.language.engine import Engine
+from workers.messages import Failed, Finished, FromWorker, GenerateJob, Tokens
+
+
+def make_engine(model: Model, arenas: ListArenas, **limits: int) -> Engine:
+    defaults = {
+        "kv_cache_tokens": 8192,
+        "kv_block_tokens": 16,
+        "max_step_tokens": 2048,
+        "max_step_sequences": 16,
+        "max_context_tokens": 0,
+    }
+    return Engine(model.decoder, model.layout, arenas, **(defaults | limits))
+
+
+def answers(events: list[FromWorker]) -> dict[str, list[int]]:
+    """Tokens by job, once each job has ended well exactly once."""
+    found: dict[str, list[int]] = {}
+    ended = [event.job_id for event in events if isinstance(event, Finished | Failed)]
+    assert len(ended) == len(set(ended))
+    assert not [event for event in events if isinstance(event, Failed)]
+    for event in events:
+        if isinstance(event, Tokens):
+            found.setdefault(event.job_id, []).extend(event.token_ids)
+    return found
+
+
+def run(engine: Engine, jobs: Sequence[GenerateJob], num_at_once: int) -> list[FromWorker]:
+    """Keep `num_at_once` jobs in the engine until all are done."""
+    events: list[FromWorker] = []
+    left, num_open = list(jobs), 0
+    while left or engine.busy:
+        while left and num_open < num_at_once:
+            engine.put(left.pop(0))
+            num_open += 1
+        new = engine.step()
+        engine.check()
+        num_open -= sum(isinstance(event, Finished | Failed) for event in new)
+        events += new
+    return events

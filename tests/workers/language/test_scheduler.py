@@ -1,0 +1,165 @@
+"""The scheduler as plain arithmetic: limits, order, preemption and random operations."""
+
+import random
+
+from workers.language.blocks import BlockPool
+from workers.language.scheduler import Scheduler, Step
+from workers.language.sequence import Sequence
+from workers.messages import Sampling
+
+
+def make_sequence(name: str, num_prompt_tokens: int, max_tokens: int) -> Sequence:
+    sampling = Sampling(
+        temperature=0.0, top_p=1.0, top_k=0, seed=0, max_tokens=max_tokens, stop_token_ids=()
+    )
+    return Sequence(
+        job_id=name,
+        token_ids=[1] * num_prompt_tokens,
+        num_prompt_tokens=num_prompt_tokens,
+        sampling=sampling,
+        max_tokens=num_prompt_tokens + max_tokens,
+        deadline=1e9,
+    )
+
+
+def make_scheduler(
+    num_blocks: int = 64, block_tokens: int = 4, tokens: int = 16, sequences: int = 8
+) -> Scheduler:
+    return Scheduler(BlockPool(num_blocks, block_tokens), tokens, sequences)
+
+
+def run(scheduler: Scheduler, step: Step) -> list[Sequence]:
+    """Pretend to compute a step; the sequences that ended with it."""
+    ended = []
+    for piece in step.slices:
+        piece.sequence.num_computed_tokens = piece.end
+        if piece.end == piece.sequence.num_tokens and piece.sequence.accept(2):
+            scheduler.remove(piece.sequence, is_finite=True)
+            ended.append(piece.sequence)
+    return ended
+
+
+def shape(step: Step | None) -> list[tuple[str, int, int]]:
+    assert step is not None
+    return [(piece.sequence.job_id, piece.start, piece.length) for piece in step.slices]
+
+
+def test_prompts_are_cut_and_decoding_goes_first() -> None:
+    scheduler = make_scheduler(tokens=10)
+    scheduler.add(make_sequence("a", 4, 5))
+    scheduler.add(make_sequence("b", 20, 5))
+    scheduler.add(make_sequence("c", 3, 5))
+    shapes = []
+    for _ in range(4):
+        step = scheduler.pick()
+        shapes.append(shape(step))
+        assert step is not None
+        run(scheduler, step)
+    assert shapes == [
+        [("a", 0, 4), ("b", 0, 6)],
+        [("a", 4, 1), ("b", 6, 9)],
+        [("a", 5, 1), ("b", 15, 5), ("c", 0, 3)],
+        [("a", 6, 1), ("b", 20, 1), ("c", 3, 1)],
+    ]
+
+
+def test_the_youngest_gives_way_and_comes_back_first() -> None:
+    scheduler = make_scheduler(num_blocks=6)
+    for name in "ab":
+        scheduler.add(make_sequence(name, 7, 9))
+    scheduler.add(make_sequence("c", 4, 2))
+    order: list[str] = []
+    preempted = False
+    while True:
+        step = scheduler.pick()
+        if step is None:
+            break
+        names = [piece.sequence.job_id for piece in step.slices]
+        preempted |= bool(step.dirty_blocks)
+        order += [each.job_id for each in run(scheduler, step)]
+        scheduler.check()
+        assert "a" in names or "a" in order
+    assert preempted
+    assert order == ["a", "b", "c"]
+
+
+def test_nobody_overtakes_a_waiting_sequence() -> None:
+    scheduler = make_scheduler(num_blocks=8)
+    scheduler.add(make_sequence("a", 20, 5))
+    scheduler.add(make_sequence("long", 20, 5))
+    scheduler.add(make_sequence("short", 1, 5))
+    assert {name for name, _, _ in shape(scheduler.pick())} == {"a"}
+
+
+def test_running_sequences_never_outnumber_a_step() -> None:
+    scheduler = make_scheduler(tokens=3, sequences=8)
+    for index in range(6):
+        scheduler.add(make_sequence(str(index), 1, 4))
+    while (step := scheduler.pick()) is not None:
+        assert sum(piece.length for piece in step.slices) <= 3
+        run(scheduler, step)
+        scheduler.check()
+
+
+def test_an_aborted_sequence_leaves_its_blocks_to_be_zeroed() -> None:
+    scheduler = make_scheduler(num_blocks=4)
+    first = make_sequence("a", 6, 5)
+    scheduler.add(first)
+    scheduler.pick()
+    held = tuple(first.block_ids)
+    scheduler.remove(first, is_finite=False)
+    scheduler.add(make_sequence("b", 3, 2))
+    step = scheduler.pick()
+    assert step is not None
+    assert len(held) == 2
+    assert step.dirty_blocks == held
+    run(scheduler, step)
+    later = scheduler.pick()
+    assert later is not None
+    assert later.dirty_blocks == ()
+
+
+def _random_run(seed: int) -> None:
+    chance = random.Random(seed)
+    tokens, sequences = chance.randint(1, 40), chance.randint(1, 9)
+    size, num_blocks = chance.randint(1, 8), chance.randint(4, 30)
+    scheduler = make_scheduler(num_blocks, size, tokens, sequences)
+    room = num_blocks * size
+    todo: dict[str, Sequence] = {}
+    for count in range(400):
+        if count < 300 and chance.random() < 0.3:
+            prompt = chance.randint(1, room - 1)
+            name = str(count)
+            todo[name] = make_sequence(name, prompt, chance.randint(1, room - prompt))
+            scheduler.add(todo[name])
+        elif todo and chance.random() < 0.1:
+            scheduler.remove(todo.pop(chance.choice(list(todo))), chance.random() < 0.5)
+        step = scheduler.pick()
+        scheduler.check()
+        assert (step is None) == (not todo)
+        if step is None:
+            continue
+        check_step(step, tokens, sequences, size)
+        for sequence in run(scheduler, step):
+            del todo[sequence.job_id]
+        scheduler.check()
+    while (step := scheduler.pick()) is not None:
+        for sequence in run(scheduler, step):
+            del todo[sequence.job_id]
+    assert not todo
+
+
+def check_step(step: Step, max_tokens: int, max_sequences: int, block_tokens: int) -> None:
+    chosen = [piece.sequence for piece in step.slices]
+    assert len(chosen) == len(set(chosen)) <= max_sequences
+    assert 0 < sum(piece.length for piece in step.slices) <= max_tokens
+    for piece in step.slices:
+        assert piece.length > 0
+        assert piece.start == piece.sequence.num_computed_tokens
+        assert piece.end <= piece.sequence.num_tokens
+        assert piece.end <= len(piece.sequence.block_ids) * block_tokens
+
+
+def test_invariants_hold_over_random_operations() -> None:
+    for seed in range(12):
+        _random_run(seed)
