@@ -6,6 +6,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 import torch
+from torch import Tensor
 
 from tests.workers.language.engines import (
     answers,
@@ -25,6 +26,7 @@ from tests.workers.language.models import (
 )
 from workers.families.qwen_vl.text import TextModel
 from workers.language import engine as engine_module
+from workers.language.sampler import Draw, choose
 from workers.messages import (
     Failed,
     Finished,
@@ -64,6 +66,34 @@ def test_usage_and_reason_of_a_full_answer(deep_model: Model, arenas: LentArenas
     )
     assert events[0] == Taken(job_id="a")
     assert len(answers(events)["a"]) == request.max_tokens
+
+
+def test_stop_token_ends_the_answer_and_is_counted_but_not_told(
+    deep_model: Model, arenas: LentArenas
+) -> None:
+    request = replace(make_request(deep_model, 11, 1), max_tokens=9)
+    expected = generate(deep_model, request)
+    stop = expected[4]
+    job = make_job(arenas, request, "a", greedy(9, (stop,)))
+    events = run(make_engine(deep_model, arenas), [job], 1)
+    assert answers(events)["a"] == expected[: expected.index(stop)]
+    end = last_events(events)["a"]
+    assert isinstance(end, Finished)
+    assert (end.reason, end.num_completion_tokens) == ("stop", expected.index(stop) + 1)
+
+
+def test_draws_are_numbered_by_the_tokens_of_the_answer(
+    deep_model: Model, arenas: LentArenas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    indices = []
+
+    def recording(logits: Tensor, draws: list[Draw]) -> list[int | None]:
+        indices.extend(draw.index for draw in draws)
+        return choose(logits, draws)
+
+    monkeypatch.setattr(engine_module, "choose", recording)
+    run(make_engine(deep_model, arenas), [make_job(arenas, text_request(9, 4), "a")], 1)
+    assert indices == [0, 1, 2, 3]
 
 
 def test_embeddings_are_copied_when_a_job_is_put(deep_model: Model, arenas: LentArenas) -> None:
