@@ -90,6 +90,14 @@ def test_draws_follow_the_reference_distribution(sampling: Sampling) -> None:
     assert excess <= freedom + 6 * math.sqrt(2 * max(freedom, 1))
 
 
+@pytest.mark.parametrize(
+    ("top_p", "kept"), [(0.49, {0}), (0.51, {0, 1}), (0.79, {0, 1}), (0.81, {0, 1, 2})]
+)
+def test_top_p_keeps_the_fewest_that_reach_it(top_p: float, kept: set[int]) -> None:
+    logits = [math.log(0.5), math.log(0.3), math.log(0.2)]
+    assert set(draw_many(logits, make_sampling(top_p=top_p), 200)) == kept
+
+
 def test_equals_of_the_kth_stay() -> None:
     found = draw_many([2.0, 1.0, 1.0, 0.0], make_sampling(top_k=2), 200)
     assert set(found) == {0, 1, 2}
