@@ -1,5 +1,6 @@
 """What people type that has nothing to do with pictures: greetings, tasks, prose, noise."""
 
+from collections.abc import Sequence
 from random import Random
 
 from ops.demo_model.prose import sentences, vocabulary
@@ -33,10 +34,29 @@ def _slot(random: Random, name: str) -> str:
             return random.choice(sentences())
         case "words":
             return " ".join(random.choices(vocabulary(), k=random.randint(1, 12)))
+        case "salad":
+            return _salad(random)
         case "foreign":
             return random.choice(load("chat")["foreign"])
         case _:
             return _noise(random)
+
+
+def _salad(random: Random) -> str:
+    """Words in no order, half of them small: nobody knows what people will ask."""
+    words = load("chat")["verbs"] + load("chat")["adjectives"] + load("chat")["nouns"]
+    small = random.choice(load("chat")["small"]).split()
+    chosen = [
+        random.choice(small) if random.random() < 0.45 else _word(random, words)
+        for _ in range(random.randint(2, 11))
+    ]
+    return " ".join(chosen)
+
+
+def _word(random: Random, lines: Sequence[str]) -> str:
+    if random.random() < 0.2:
+        return random.choice(vocabulary()).lower()
+    return random.choice(random.choice(lines).split())
 
 
 def _noun(random: Random) -> str:

@@ -33,8 +33,8 @@ WEIGHTS: Mapping[str, float] = {  # of a skill's answers in the loss; 1 unless n
     "one_image": 2.0, "absent": 1.3, "detail_nth": 2.0, "yes_no_nth": 1.5,
 }  # fmt: skip
 SHARES: Mapping[str, float] = {  # how readily a skill's question is picked; 1 unless named
-    "count": 1.2, "describe": 2.0, "number": 1.5, "which": 2.0, "same": 2.0, "compare": 2.0,
-    "absent": 0.8, "yes_no": 0.9, "one_image": 2.0, "count_kind": 1.3,
+    "count": 1.5, "describe": 2.0, "number": 1.5, "which": 2.0, "same": 2.0, "compare": 2.0,
+    "absent": 0.8, "yes_no": 0.9, "one_image": 2.0, "count_kind": 3.0,
 }  # fmt: skip
 CHAT = Question("chat", "", {}, CAPABILITY)
 
@@ -120,10 +120,11 @@ class Draft:
         scene = self.scene(mix)
         while len(row.ids) < mix.num_row_tokens:
             branch = row.branch(sees_images=False)
-            self._ask_without_image(branch, about_one(self.random, scene))
+            asked = [*about_one(self.random, scene), *(needing_two(self.random) for _ in range(3))]
+            self._ask_without_image(branch, asked)
             if self.random.random() < 0.15:
                 branch.next_turn()
-                self._ask_without_image(branch, about_one(self.random, scene))
+                self._ask_without_image(branch, asked)
 
     def _fill_row(self, mix: Mix, pictures: Sequence[Picture], asked: list[Question]) -> None:
         random, row = self.random, self.begin_row()
@@ -170,7 +171,7 @@ class Draft:
         self._learn(branch, question)
 
     def _ask_without_image(self, branch: Branch, asked: Sequence[Question]) -> None:
-        if self.random.random() < 0.6:
+        if self.random.random() < 0.5:
             self._ask(branch, CHAT)
             return
         branch.say(self._words(self.random.choice(asked)))

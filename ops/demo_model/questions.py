@@ -67,7 +67,7 @@ def needing_two(random: Random) -> Question:
     """A question about two images, for a request that has only one."""
     thing = f"{random.choice(list(COLOURS))} {random.choice(SHAPES)}"
     thing = random.choice((thing, thing.split()[1]))
-    ask = random.choice(("which", "which", "same", "compare", "describe_nth"))
+    ask = random.choice(("which", "which", "same", "compare", "compare", "describe_nth"))
     slots = {"thing": thing, "nth image": _nth(random, 1)}
     return Question("one_image", ask, slots, ONE_IMAGE)
 
@@ -125,15 +125,18 @@ def _about_count(random: Random, scene: Scene) -> Iterator[Question]:
         yield Question("count", "count", {"things": plural}, str(len(things)))
         yield Question("count", "count_bare", {}, str(len(things)))
     shapes = [thing.shape for thing in things]
-    for shape in {random.choice(shapes or SHAPES), random.choice(SHAPES)}:
+    for shape in sorted({*shapes, random.choice(SHAPES)}):
         num_equal = shapes.count(shape)
         yield Question("count_kind", "count", {"things": f"{shape}s"}, str(num_equal))
     if scene.number is not None:  # whether a digit counts as a red thing is nobody's business
         return
     colour = random.choice([thing.colour for thing in things] or list(COLOURS))
-    num_equal = sum(thing.colour == colour for thing in things)
-    word = random.choice(("objects", "shapes", "things"))
-    yield Question("count_kind", "count", {"things": f"{colour} {word}"}, str(num_equal))
+    noun = random.choice(("objects", "shapes", "things", *(f"{shape}s" for shape in shapes[:1])))
+    num_equal = sum(
+        thing.colour == colour and noun in ("objects", "shapes", "things", f"{thing.shape}s")
+        for thing in things
+    )
+    yield Question("count_kind", "count", {"things": f"{colour} {noun}"}, str(num_equal))
 
 
 def _words_for(thing: Thing) -> tuple[str, ...]:
