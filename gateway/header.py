@@ -6,6 +6,7 @@ tens of milliseconds, so the caller runs this outside the event loop.
 
 import importlib
 import io
+import re
 import struct
 import warnings
 import zlib
@@ -24,6 +25,7 @@ from gateway.container import (
     find_png_exif,
     is_animated_gif,
     read_orientation,
+    strip_png,
 )
 from gateway.errors import ImageRejected, ImageTooLarge, Stage
 from gateway.fetch import SourceImage
@@ -50,7 +52,6 @@ _SIGNATURES = (
     (b"MM\0*", "TIFF"),
 )
 _WALKS: dict[str, Callable[[bytes], object]] = {
-    "PNG": find_png_exif,
     "JPEG": check_jpeg,
     "GIF": is_animated_gif,
     "TIFF": check_tiff,
@@ -71,6 +72,7 @@ FAULTS = (
     TypeError,
     ValueError,
     Warning,
+    Image.DecompressionBombError,
     struct.error,
     zlib.error,
 )
@@ -120,7 +122,7 @@ def read_header(image: SourceImage, limits: ImageSettings) -> ImageHeader:
     with blame_image(image, "header"):
         if name in _WALKS:
             _WALKS[name](image.data)
-        picture = open_picture(image.data, name)
+        picture = _open_within(image, name, limits)
         _check_size(image, picture, limits)
         header = _describe(picture, image.data, name)
     if header.mode not in MODES or picture.info.get("compression") in _BMP_RUN_LENGTHS:
@@ -130,6 +132,8 @@ def read_header(image: SourceImage, limits: ImageSettings) -> ImageHeader:
 
 def open_picture(data: bytes, name: str) -> ImageFile.ImageFile:
     """The picture with its header read and its pixels not."""
+    if name == "PNG":
+        data = strip_png(data)
     return Image.open(io.BytesIO(data), formats=(name,))
 
 
@@ -141,11 +145,18 @@ def blame_image(image: SourceImage, stage: Stage) -> Iterator[None]:
         yield
     except ContainerFault as error:
         raise blame(str(error)) from error
-    except Image.DecompressionBombError as error:
-        # Its words begin with the number of pixels and are free of anything from the file.
-        raise _too_large(image, f"{error}".split(",")[0]) from error
     except FAULTS as error:
         raise blame(f"damaged or incomplete ({type(error).__name__})") from error
+
+
+def _open_within(image: SourceImage, name: str, limits: ImageSettings) -> ImageFile.ImageFile:
+    try:
+        return open_picture(image.data, name)
+    except Image.DecompressionBombError as error:
+        # Its words begin with the number of pixels; the picture itself is gone.
+        num_pixels = re.findall(r"\d+", str(error))[0]
+        message = f"a picture of {num_pixels} pixels; the limit is {limits.max_image_pixels}"
+        raise _too_large(image, message) from error
 
 
 def _find_format(data: bytes) -> str | None:
@@ -193,8 +204,8 @@ def _describe(picture: ImageFile.ImageFile, data: bytes, name: str) -> ImageHead
         format=name,
         width=picture.width,
         height=picture.height,
-        # The library turns a TIFF by itself and tells its size as displayed.
-        orientation=1 if name == "TIFF" else read_orientation(exif),
+        # None for a TIFF: the library turns it by itself and tells its size as displayed.
+        orientation=read_orientation(exif),
         has_alpha=picture.mode in ALPHA_MODES or "transparency" in picture.info,
         num_frames=2 if is_animated else 1,
         mode=picture.mode,

@@ -77,7 +77,9 @@ class Journey:
             self._permit.add_image_bytes(len(source.data))
         services.metrics.image_bytes.inc(len(source.data))
         with services.metrics.stage("header"):
-            header = read_header(source, services.settings.images)
+            header = await services.decode_pool.run(
+                self._prompt.request_id, read_header, source, services.settings.images
+            )
         plan = self._plan(source, header)
         digest = await source_digest(source, services.digest_key)
         services.metrics.image_pixels.inc(header.width * header.height)

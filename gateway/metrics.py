@@ -68,6 +68,12 @@ class Metrics:
         self.kv_used_tokens = self._worker_gauge("fovea_kv_used_tokens", "KV tokens in use.")
         self.arena_used_bytes = self._worker_gauge("fovea_arena_used_bytes", "Arena bytes lent.")
 
+    def forget_worker(self, name: str) -> None:
+        """Count a death; what the worker last said of its load no longer holds."""
+        self.worker_lost.labels(name).inc()
+        for gauge in (self.worker_running, self.worker_waiting, self.kv_used_tokens):
+            gauge.labels(name).set(0)
+
     def _counter(self, name: str, text: str) -> Counter:
         return Counter(name, text, registry=self.registry)
 

@@ -11,11 +11,13 @@ from contextlib import contextmanager
 import uvicorn
 
 from config.settings import ServerSettings, Settings
+from config.workers import WorkerSpec
 from gateway.admit import Admission
 from gateway.app import build_app
 from gateway.checkpoint import load_checkpoint
 from gateway.dispatch import Dispatcher
 from gateway.fetch import Fetcher
+from gateway.header import set_up_pillow
 from gateway.metrics import Metrics
 from gateway.payload import DecodePool
 from gateway.progress import LoadProgress
@@ -29,6 +31,8 @@ log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.02
 # Time that requests which are cut short get to send their error.
 _LAST_WORDS_SECONDS = 1.0
+# Time that workers get to leave by themselves.
+_LEAVE_SECONDS = 5.0
 
 
 class StartError(Exception):
@@ -63,6 +67,15 @@ def listen(settings: ServerSettings) -> socket.socket:
     return listener
 
 
+def _check_devices(specs: tuple[WorkerSpec, ...], num_gpus: int) -> None:
+    allowed = {"cpu", "cuda" if num_gpus else "cpu", *(f"cuda:{i}" for i in range(num_gpus))}
+    for spec in specs:
+        if spec.device not in allowed:
+            raise StartError(
+                f"FOVEA_WORKERS asks for {spec.device}; this process sees {num_gpus} CUDA devices"
+            )
+
+
 class Gateway:
     """Everything that lives as long as the process. Owned by the event loop."""
 
@@ -70,7 +83,9 @@ class Gateway:
         self._settings = settings
         self._listener = listener
         self._begun = begun
-        specs = settings.worker_specs(count_gpus())
+        num_gpus = count_gpus()
+        specs = settings.worker_specs(num_gpus)
+        _check_devices(specs, num_gpus)
         self._progress = LoadProgress(tuple(spec.name for spec in specs))
         self._pool = Pool(settings, specs, on_event=self._on_event, on_lost=self._on_lost)
         self._services = self._make_services()
@@ -98,6 +113,7 @@ class Gateway:
         Raises:
             StartError: a worker could not start.
         """
+        set_up_pillow(self._settings.images)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal)
@@ -113,7 +129,7 @@ class Gateway:
             server.force_exit = self._stop_now.is_set()
             await http
             await self._services.fetcher.close()
-            await self._pool.stop()
+            await self._pool.stop(0 if self._stop_now.is_set() else _LEAVE_SECONDS)
 
     def _uvicorn_config(self) -> uvicorn.Config:
         return uvicorn.Config(
@@ -182,7 +198,7 @@ class Gateway:
     def _on_lost(self, worker: int) -> None:
         self._progress.finish(worker)
         name = self._pool.fleet().workers[worker].name
-        self._services.metrics.worker_lost.labels(name).inc()
+        self._services.metrics.forget_worker(name)
 
 
 async def serve(settings: Settings, listener: socket.socket, begun: float) -> None:

@@ -6,4 +6,4 @@ from tests.fakes import build_fakes
 from workers.entry import main
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], build_fakes))
+    main(sys.argv[1:], build_fakes)

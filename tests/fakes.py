@@ -226,6 +226,7 @@ def build_fakes(
     start: Start, arenas: Arenas, progress: Callable[[int, int], None]
 ) -> tuple[FakeEncoder | None, FakeLanguage | None, Ready]:
     """The stages of a fake worker, as `workers.build.build_stages` makes real ones."""
+    progress(0, 2)
     match Path(start.model).name:
         case "fail-to-load":
             raise ValueError("the weights are made of cheese")
@@ -233,7 +234,6 @@ def build_fakes(
             _suffer("die", slow_seconds=0)
         case "hang-while-loading":
             _suffer("hang", slow_seconds=0)
-    progress(1, 2)
     progress(2, 2)
     has_vision, has_language = "vision" in start.roles, "language" in start.roles
     ready = Ready(

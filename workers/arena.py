@@ -117,8 +117,10 @@ class Arena:
         assert end == self.num_bytes
 
     def close(self) -> None:
-        """Let go of the file; the memory itself goes with its last view."""
-        os.close(self.file_number)
+        """Let go of the file; the memory itself goes with its last view. Twice does nothing."""
+        if self.file_number >= 0:
+            os.close(self.file_number)
+            self.file_number = -1
 
     def _take(self, num_bytes: int) -> Region | None:
         size = _aligned(num_bytes)

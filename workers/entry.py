@@ -7,12 +7,13 @@ import signal
 import socket
 import sys
 import time
+from typing import NoReturn
 
 import msgspec
 
 from config.logs import set_up_logs
 from workers.arena import Arenas
-from workers.build import BrokenLibraries, build_stages
+from workers.build import CannotStart, build_stages
 from workers.families import UnsupportedCheckpoint
 from workers.messages import Loading, Start, StartFailed
 from workers.stage import Build
@@ -25,14 +26,16 @@ _PROGRESS_SECONDS = 0.1
 logger = logging.getLogger(__name__)
 
 
-def main(arguments: list[str], build: Build) -> int:
+def main(arguments: list[str], build: Build) -> NoReturn:
     """Serve the link whose file number comes first; then the gateway's id, then the arenas."""
     connection, gateway, *arenas = map(int, arguments)
+    _die_with_gateway(gateway)
     # The gateway decides when we leave: a signal to the whole group asks it to drain, not us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    _die_with_gateway(gateway)
-    return serve(Channel(socket.socket(fileno=connection)), Arenas(arenas), build)
+    status = serve(Channel(socket.socket(fileno=connection)), Arenas(arenas), build)
+    sys.stdout.flush()
+    os._exit(status)  # taking torch apart module by module would take a second
 
 
 def _die_with_gateway(gateway: int) -> None:
@@ -65,7 +68,7 @@ def serve(channel: Channel, arenas: Arenas, build: Build) -> int:
 
 
 def _explain(error: Exception) -> str:
-    if isinstance(error, BrokenLibraries | UnsupportedCheckpoint):
+    if isinstance(error, CannotStart | UnsupportedCheckpoint):
         return str(error)
     logger.error("cannot start", exc_info=error)
     return f"{type(error).__name__}: {error}"
@@ -86,4 +89,4 @@ class _Reporter:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], build_stages))
+    main(sys.argv[1:], build_stages)

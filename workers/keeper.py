@@ -125,15 +125,14 @@ class Keeper:
 
         `first_start` gets an empty text when the worker is ready, or else what went wrong.
         """
-        wait_seconds = self._settings.restart_seconds
+        wait_seconds = 0.0
         while not self._stopping.is_set():
             ready_seconds = await self._live()
             if not self.first_start.done():
                 break
-            if ready_seconds >= HEALTHY_SECONDS:
-                wait_seconds = self._settings.restart_seconds
+            first = self._settings.restart_seconds
+            wait_seconds = next_wait(wait_seconds, first, ready_seconds)
             await self._pause(wait_seconds)
-            wait_seconds = min(2 * wait_seconds, MAX_RESTART_SECONDS)
         if not self.first_start.done():
             self.first_start.set_result(f"{self._start.name} {self._failure}")
 
@@ -221,3 +220,10 @@ class Keeper:
             hear(self._index, *message)
         except Exception:  # one bad message must not cost us the worker
             logger.exception("%s: nobody could take %s", self._start.name, message)
+
+
+def next_wait(last_seconds: float, first_seconds: float, ready_seconds: float) -> float:
+    """Wait before a restart, in seconds, from the last wait (0 if none) and the life since."""
+    if last_seconds == 0 or ready_seconds >= HEALTHY_SECONDS:
+        return first_seconds
+    return min(2 * last_seconds, MAX_RESTART_SECONDS)

@@ -31,12 +31,12 @@ class Fleet:
 
     @property
     def is_ready(self) -> bool:
-        """Whether each role is held by a worker that takes jobs."""
+        """Whether every role is held by a worker that takes jobs."""
         return all(self.holding(role) for role in ROLES)
 
     def holding(self, role: str) -> tuple[WorkerView, ...]:
-        """The workers with a role that take jobs now."""
-        return tuple(view for view in self.workers if view.ready and role in view.roles)
+        """The workers that take jobs of a role now."""
+        return tuple(worker for worker in self.workers if worker.ready and role in worker.roles)
 
 
 class Pool:

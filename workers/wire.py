@@ -2,6 +2,7 @@
 
 import select
 import socket
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -40,20 +41,18 @@ class Splitter:
     def __init__(self) -> None:
         self._buffer = bytearray()
 
-    def feed(self, data: bytes) -> list[bytes]:
-        """The bodies that `data` completes, in order.
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """The bodies that `data` completes, in order; to be taken before the next call.
 
         Raises:
             FrameTooLong: a header announces too long a frame; the stream is of no use any more.
         """
         self._buffer += data
-        bodies: list[bytes] = []
         start = 0
         while (end := self._frame_end(start)) is not None:
-            bodies.append(bytes(self._buffer[start + HEADER_BYTES : end]))
+            yield bytes(self._buffer[start + HEADER_BYTES : end])
             start = end
         del self._buffer[:start]
-        return bodies
 
     def _frame_end(self, start: int) -> int | None:
         body = start + HEADER_BYTES

@@ -91,6 +91,7 @@ def test_a_huge_max_tokens_is_capped() -> None:
 
 
 def test_seeds_are_never_negative_and_a_drawn_one_differs_each_time() -> None:
+    assert prompt(seed=0).sampling.seed == 0
     assert 0 <= prompt(seed=-1).sampling.seed < 2**63
     assert prompt(seed=-1).sampling.seed == prompt(seed=-1).sampling.seed
     assert prompt().sampling.seed != prompt().sampling.seed

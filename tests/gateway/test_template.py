@@ -21,7 +21,8 @@ FEATURES = {
     "loop controls": "{% for m in messages %}{% if loop.index > 1 %}{% break %}{% endif %}"
     "{{ m.content }}{% continue %}never{% endfor %}",
     "generation": "{% set x = 1 %}{% for m in messages %}{% generation %}{% set x = 2 %}"
-    "{{ m.content }}{{ x }}{{ loop.index }}\n{% endgeneration %}{% endfor %}{{ x }}",
+    "{{ m.content }}{{ x }}{{ loop.index }}\n{% endgeneration %}{% endfor %}{{ x }}"
+    "{% generation %}{% set x = 3 %}{{ x }}{% endgeneration %}{{ x }}",
     "no tools": "{% if tools is none and documents is none %}none{% endif %}"
     "{{ add_generation_prompt }}{{ missing is defined }}",
     "namespaces": "{% set n = namespace(k=0) %}{% for m in messages %}{% set n.k = n.k + 1 %}"

@@ -2,6 +2,7 @@
 
 import base64
 import re
+import zlib
 from typing import Any
 
 import httpx
@@ -138,8 +139,6 @@ def test_an_image_of_too_many_bytes_is_413_with_both_numbers(demo: Server) -> No
 
 def test_a_bomb_of_pixels_is_refused_from_its_header(demo: Server) -> None:
     header = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + (16000).to_bytes(4, "big") * 2 + b"\x08\x02\0\0\0"
-    import zlib
-
     crc = zlib.crc32(header[12:]).to_bytes(4, "big")
     response = demo.post({"model": demo.model} | picture(uri(header + crc + PNG[33:])))
     check_error(response, 413, "messages[0].content[0]", "64000000")

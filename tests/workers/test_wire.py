@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from workers.messages import Abort, FromWorker, GenerateJob, Sampling, Tokens
+from workers.messages import Abort, GenerateJob, Sampling, Tokens
 from workers.wire import (
     MAX_BACKLOG_BYTES,
     MAX_FRAME_BYTES,
@@ -60,7 +60,14 @@ def test_frame_above_the_limit_is_refused_at_both_ends() -> None:
     with pytest.raises(FrameTooLong, match=str(MAX_FRAME_BYTES)):
         pack(generate_job("a", bytes(MAX_FRAME_BYTES)))
     with pytest.raises(FrameTooLong, match=str(MAX_FRAME_BYTES + 1)):
-        Splitter().feed((MAX_FRAME_BYTES + 1).to_bytes(4, "big"))
+        list(Splitter().feed((MAX_FRAME_BYTES + 1).to_bytes(4, "big")))
+
+
+def test_frames_before_a_broken_one_still_count() -> None:
+    bodies = Splitter().feed(pack(Abort(job_id="a")) + b"\xff" * 9)
+    assert msgspec.msgpack.decode(next(bodies), type=Abort).job_id == "a"
+    with pytest.raises(FrameTooLong):
+        next(bodies)
 
 
 def test_three_megabytes_arrive_whole(sockets: tuple[socket.socket, socket.socket]) -> None:
@@ -81,6 +88,7 @@ def test_receive_without_wait_returns_at_once(
     assert Channel(sockets[1]).receive(wait=False) == []
 
 
+@pytest.mark.slow
 def test_slow_reader_bounds_the_backlog_and_loses_nothing(
     sockets: tuple[socket.socket, socket.socket],
 ) -> None:
@@ -103,7 +111,7 @@ def test_slow_reader_bounds_the_backlog_and_loses_nothing(
     assert num_fitting <= len(sent) <= num_fitting + 2
     bodies = read_all(gateway, 3 * num_fitting)
     sender.join(10)
-    events = [msgspec.msgpack.decode(body, type=FromWorker) for body in bodies]
+    events = [msgspec.msgpack.decode(body, type=Tokens) for body in bodies]
     assert [event.job_id for event in events] == [str(n) for n in range(3 * num_fitting)]
 
 

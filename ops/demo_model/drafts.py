@@ -1,0 +1,209 @@
+"""Write the rows of a batch: which questions, in which form of conversation."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
+
+from ops.demo_model.chatter import chat
+from ops.demo_model.questions import (
+    CAPABILITY,
+    NO_IMAGE,
+    Question,
+    about_one,
+    about_two,
+    needing_two,
+    sample_pair,
+)
+from ops.demo_model.render import render
+from ops.demo_model.rows import Branch, Picture, Row, Vocabulary
+from ops.demo_model.scenes import Kind, Scene, sample_scene, sample_size
+from ops.demo_model.tables import load
+from ops.demo_model.wordings import write
+
+FACTOR = 32  # pixels a merged token is wide
+MIN_PIXELS, MAX_PIXELS = 16384, 25600
+WEIGHTS: Mapping[str, float] = {  # of a skill's answers in the loss; 1 unless named
+    "which": 3.0, "same": 2.5, "compare": 1.5, "describe": 1.3, "describe_nth": 1.2, "count": 1.8,
+    "count_kind": 3.0, "number": 1.5, "position": 1.3, "chat": 0.8, "no_image": 0.8,
+    "one_image": 2.0, "absent": 1.3, "detail_nth": 2.0, "yes_no_nth": 1.5,
+}  # fmt: skip
+SHARES: Mapping[str, float] = {  # how readily a skill's question is picked; 1 unless named
+    "count": 1.5, "describe": 2.0, "number": 1.5, "which": 2.0, "same": 2.0, "compare": 2.0,
+    "absent": 0.8, "yes_no": 0.9, "one_image": 2.0, "count_kind": 3.0,
+}  # fmt: skip
+CHAT = Question("chat", "", {}, CAPABILITY)
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """What a batch is made of."""
+
+    kinds: Mapping[Kind, float]  # shares of one-image scenes
+    pairs: float  # share of rows with two images
+    num_rows: int
+    num_text_rows: int
+    num_row_tokens: int  # no question starts beyond this length of a row
+
+
+WARM = Mix({"one": 0.2, "two": 0.27, "many": 0.3, "number": 0.18, "empty": 0.05}, 0.44, 16, 2, 185)
+EARLY = Mix({"one": 0.56, "two": 0.12, "many": 0.05, "number": 0.27}, 0.06, 20, 1, 130)
+MIDDLE = Mix({"one": 0.3, "two": 0.3, "many": 0.15, "number": 0.25}, 0.2, 18, 1, 160)
+
+
+def mix_at(progress: float, is_warm: bool) -> Mix:
+    """The mix for a share of the schedule; from scratch, lone objects come first."""
+    if is_warm or progress > 0.35:
+        return WARM
+    return EARLY if progress < 0.16 else MIDDLE
+
+
+@dataclass(slots=True)
+class Draft:
+    """The rows and pictures of one batch; owned by whoever makes the batch."""
+
+    random: Random
+    vocabulary: Vocabulary
+    rows: list[Row] = field(default_factory=list)
+    scenes: list[Scene] = field(default_factory=list)
+    images: list[Image.Image] = field(default_factory=list)
+    pictures: list[Picture] = field(default_factory=list)
+    same_rows: dict[int, bool] = field(default_factory=dict)  # of rows with two images
+
+    def add_picture(self, scene: Scene) -> Picture:
+        """Render a scene and give it its index in the batch."""
+        height, width = smart_resize(scene.height, scene.width, FACTOR, MIN_PIXELS, MAX_PIXELS)
+        picture = Picture(len(self.pictures), height // FACTOR, width // FACTOR)
+        self.scenes.append(scene)
+        self.images.append(render(scene))
+        self.pictures.append(picture)
+        return picture
+
+    def scene(self, mix: Mix) -> Scene:
+        """A scene of a kind drawn from the mix."""
+        (kind,) = self.random.choices(list(mix.kinds), list(mix.kinds.values()))
+        return sample_scene(self.random, sample_size(self.random), kind)
+
+    def begin_row(self) -> Row:
+        """A new row, one in six with a system prompt."""
+        prompt = (
+            self.random.choice(load("around")["systems"]) if self.random.random() < 0.16 else None
+        )
+        row = Row(self.vocabulary)
+        row.begin(prompt)
+        self.rows.append(row)
+        return row
+
+    def add_image_row(self, mix: Mix) -> None:
+        """One picture and questions about it."""
+        scene = self.scene(mix)
+        asked = about_one(self.random, scene)
+        if self.random.random() < 0.4:
+            asked.append(needing_two(self.random))
+        self._fill_row(mix, [self.add_picture(scene)], asked)
+
+    def add_pair_row(self, mix: Mix) -> None:
+        """Two pictures and questions about both."""
+        sizes = sample_size(self.random), sample_size(self.random)
+        first, second, is_same = sample_pair(self.random, sizes)
+        pictures = [self.add_picture(first), self.add_picture(second)]
+        self.same_rows[len(self.rows)] = is_same
+        self._fill_row(mix, pictures, about_two(self.random, (first, second), is_same))
+
+    def add_text_row(self, mix: Mix) -> None:
+        """Chat, and questions about a picture that nobody sent."""
+        row = self.begin_row()
+        scene = self.scene(mix)
+        while len(row.ids) < mix.num_row_tokens:
+            branch = row.branch(sees_images=False)
+            asked = [*about_one(self.random, scene), *(needing_two(self.random) for _ in range(3))]
+            self._ask_without_image(branch, asked)
+            if self.random.random() < 0.15:
+                branch.next_turn()
+                self._ask_without_image(branch, asked)
+
+    def _fill_row(self, mix: Mix, pictures: Sequence[Picture], asked: list[Question]) -> None:
+        random, row = self.random, self.begin_row()
+        row.share_images(
+            pictures, random.choice(load("around")["intros"]) if random.random() < 0.1 else ""
+        )
+        ordered = self._shuffle(asked)
+        if random.random() < 0.25:
+            ordered.insert(0, CHAT)
+        if random.random() < 0.3:
+            self._ask_before_images(row, pictures, ordered.pop(0))
+        if random.random() < 0.1:
+            self._ask_without_image(row.branch(sees_images=False), asked)
+        for question in ordered:
+            if len(row.ids) > mix.num_row_tokens:
+                break
+            self._ask_after_images(row, question, ordered)
+
+    def _shuffle(self, asked: list[Question]) -> list[Question]:
+        """In random order, the readily picked ones more often in front."""
+        return sorted(
+            asked,
+            key=lambda question: -(self.random.random() ** (1 / SHARES.get(question.skill, 1.0))),
+        )
+
+    def _ask_after_images(self, row: Row, question: Question, others: list[Question]) -> None:
+        branch = row.branch(sees_images=True)
+        self._ask(branch, question)
+        if self.random.random() < 0.12:
+            branch.next_turn()
+            self._ask(branch, self.random.choice([*others, CHAT]))
+
+    def _ask_before_images(self, row: Row, pictures: Sequence[Picture], question: Question) -> None:
+        """Words first, as many clients send it; sometimes after a turn of chat."""
+        branch = row.branch(sees_images=False)
+        if self.random.random() < 0.25:
+            self._ask_without_image(branch, [question])
+            branch.next_turn()
+            branch.show(pictures)
+            self._ask(branch, question)
+            return
+        branch.say(self._words(question))
+        branch.show(pictures)
+        self._learn(branch, question)
+
+    def _ask_without_image(self, branch: Branch, asked: Sequence[Question]) -> None:
+        if self.random.random() < 0.5:
+            self._ask(branch, CHAT)
+            return
+        branch.say(self._words(self.random.choice(asked)))
+        branch.answer(NO_IMAGE, WEIGHTS["no_image"])
+
+    def _ask(self, branch: Branch, question: Question) -> None:
+        branch.say(self._words(question))
+        self._learn(branch, question)
+
+    def _learn(self, branch: Branch, question: Question) -> None:
+        branch.answer(question.answer, WEIGHTS.get(question.skill, 1.0))
+
+    def _words(self, question: Question) -> str:
+        if question.skill == "chat":
+            return chat(self.random)
+        return write(self.random, question.ask, question.slots)
+
+    def image_tokens(self, is_object: NDArray[np.bool_]) -> tuple[NDArray[np.int64], ...]:
+        """For each image token of the rows: its cell, its ordinal, whether image 1 is its twin.
+
+        `is_object` says of every cell of the batch whether something lies there; only such cells
+        of a second image are asked about a twin, the others get -100.
+        """
+        starts = np.cumsum([0, *(p.num_rows * p.num_columns for p in self.pictures)])
+        order, ordinals, twins = [], [], []
+        for index, row in enumerate(self.rows):
+            for picture, ordinal in row.images:
+                cells = np.arange(starts[picture], starts[picture + 1])
+                is_asked = is_object[cells] & (ordinal == 1)
+                order.append(cells)
+                ordinals.append(np.full(len(cells), ordinal))
+                twins.append(np.where(is_asked, int(self.same_rows.get(index, False)), -100))
+        if not order:
+            return (np.zeros(0, np.int64),) * 3
+        return tuple(np.concatenate(parts).astype(np.int64) for parts in (order, ordinals, twins))
