@@ -85,7 +85,7 @@ def test_stop_token_ends_the_answer_and_is_counted_but_not_told(
 def test_draws_are_numbered_by_the_tokens_of_the_answer(
     deep_model: Model, arenas: LentArenas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    indices = []
+    indices: list[int] = []
 
     def recording(logits: Tensor, draws: list[Draw]) -> list[int | None]:
         indices.extend(draw.index for draw in draws)
