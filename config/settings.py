@@ -45,10 +45,10 @@ class ServerSettings(Section):
     max_running_requests: int = Field(
         256, ge=1, description="Requests in work at once; more are refused with 429."
     )
-    max_image_bytes_in_flight: int = Field(
+    max_bytes_in_flight: int = Field(
         512 * MEBIBYTE,
         ge=MEBIBYTE,
-        description="Encoded image bytes held by all requests at once; more are refused with 429.",
+        description="Bytes of bodies and encoded images held by all requests; more is a 429.",
     )
     request_seconds: float = Field(
         600.0, gt=0, description="Time limit of one request, in seconds; then 504."

@@ -12,6 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
 from gateway import sse
+from gateway.admit import Permit
 from gateway.answer import Answer, Piece
 from gateway.errors import (
     BodyTooLarge,
@@ -89,17 +90,18 @@ class Exchange:
             cleanup.callback(permit.release)
             if self._services.draining:
                 raise NotReady("the server is shutting down")
-            body = await self._read_body()
+            body = await self._read_body(permit)
             if body is None:
                 return
             cleanup.callback(asyncio.create_task(self._watch(gone)).cancel)
             prompt = await self._parse(body)
+            permit.let_go(len(body))
             del body
             inline = [image.source for image in prompt.images if isinstance(image.source, bytes)]
-            permit.add_image_bytes(sum(len(source) for source in inline))
+            permit.hold(sum(len(source) for source in inline))
             await self._answer(Journey(self._services, prompt, permit), prompt, cleanup)
 
-    async def _read_body(self) -> bytes | None:
+    async def _read_body(self, permit: Permit) -> bytes | None:
         """The whole body, or nothing when the client left."""
         limit = self._services.settings.server.max_body_bytes
         chunks: list[bytes] = []
@@ -109,6 +111,7 @@ class Exchange:
                 num_bytes += len(chunk)
                 if num_bytes > limit:
                     raise BodyTooLarge(f"the request body is larger than {limit} bytes")
+                permit.hold(len(chunk))
                 chunks.append(chunk)
         except ClientDisconnect:
             return None

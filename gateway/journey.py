@@ -74,7 +74,7 @@ class Journey:
         with services.metrics.stage("fetch"):
             source = await services.fetcher.fetch(image)
         if isinstance(image.source, str):
-            self._permit.add_image_bytes(len(source.data))
+            self._permit.hold(len(source.data))
         services.metrics.image_bytes.inc(len(source.data))
         with services.metrics.stage("header"):
             header = await services.decode_pool.run(
