@@ -48,7 +48,10 @@ class ServerSettings(Section):
     max_image_bytes_in_flight: int = Field(
         512 * MEBIBYTE,
         ge=MEBIBYTE,
-        description="Encoded image bytes held by all requests at once; more are refused with 429.",
+        description="Bytes of bodies and encoded images in work at once; more are refused with 429.",
+    )
+    body_seconds: float = Field(
+        60.0, gt=0, description="Time a client gets to send its request body, in seconds; then 408."
     )
     request_seconds: float = Field(
         600.0, gt=0, description="Time limit of one request, in seconds; then 504."

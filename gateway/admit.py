@@ -36,7 +36,7 @@ class Permit:
     released: bool = field(default=False)
 
     def add_image_bytes(self, num_bytes: int) -> None:
-        """Count encoded image bytes that the request is going to hold.
+        """Count bytes of the body or of encoded images that the request is going to hold.
 
         Raises:
             Overloaded: all requests together would hold more than the limit.
@@ -45,10 +45,15 @@ class Permit:
         held = self.admission.image_bytes
         if held + num_bytes > limit:
             raise Overloaded(
-                f"{num_bytes} image bytes do not fit: {held} are in flight, the limit is {limit}"
+                f"{num_bytes} more bytes do not fit: {held} are in flight, the limit is {limit}"
             )
         self.admission.image_bytes += num_bytes
         self.image_bytes += num_bytes
+
+    def keep_image_bytes(self, num_bytes: int) -> None:
+        """Give back all but these: the body is unpacked, and its images are what remains."""
+        self.admission.image_bytes -= self.image_bytes - num_bytes
+        self.image_bytes = num_bytes
 
     def release(self) -> None:
         """Give everything back. Calling it twice does nothing."""

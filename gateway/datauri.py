@@ -1,8 +1,8 @@
 """A data URI in, the bytes of its image out; strict about what would give wrong bytes.
 
 Taken: any parameters, white space anywhere in the payload, the url-safe alphabet, missing padding,
-and percent escapes of what an encoder of URLs escapes. Refused: anything that is not base64, and media types that are no image. What
-the bytes are is decided later, by the bytes.
+and percent escapes of what an encoder of URLs escapes. Refused: anything that is not base64, and
+media types that are no image. What the bytes are is decided later, by the bytes.
 """
 
 import binascii
