@@ -48,7 +48,7 @@ class ServerSettings(Section):
     max_image_bytes_in_flight: int = Field(
         512 * MEBIBYTE,
         ge=MEBIBYTE,
-        description="Bytes of bodies and encoded images in work at once; more are refused with 429.",
+        description="Bytes of bodies and images in work at once; more are refused with 429.",
     )
     body_seconds: float = Field(
         60.0, gt=0, description="Time a client gets to send its request body, in seconds; then 408."
