@@ -50,6 +50,9 @@ class ServerSettings(Section):
         ge=MEBIBYTE,
         description="Bytes of bodies and encoded images held by all requests; more is a 429.",
     )
+    body_seconds: float = Field(
+        60.0, gt=0, description="Time a client gets to send its request body, in seconds; then 408."
+    )
     request_seconds: float = Field(
         600.0, gt=0, description="Time limit of one request, in seconds; then 504."
     )

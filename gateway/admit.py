@@ -50,14 +50,14 @@ class Permit:
         self.admission.num_bytes += num_bytes
         self.num_bytes += num_bytes
 
-    def let_go(self, num_bytes: int) -> None:
-        """Give back bytes that the request no longer holds."""
-        self.admission.num_bytes -= num_bytes
-        self.num_bytes -= num_bytes
+    def keep(self, num_bytes: int) -> None:
+        """Give back all but these: the body is unpacked, and its images are what remains."""
+        self.admission.num_bytes -= self.num_bytes - num_bytes
+        self.num_bytes = num_bytes
 
     def release(self) -> None:
         """Give everything back. Calling it twice does nothing."""
         if not self.released:
             self.released = True
             self.admission.num_running -= 1
-            self.let_go(self.num_bytes)
+            self.keep(0)

@@ -15,6 +15,7 @@ from gateway import sse
 from gateway.admit import Permit
 from gateway.answer import Answer, Piece
 from gateway.errors import (
+    BodyTimeout,
     BodyTooLarge,
     DeadlinePassed,
     ImageRejected,
@@ -36,6 +37,8 @@ log = logging.getLogger(__name__)
 _CLIENT_GONE = 499
 # Bodies above this size are parsed in a thread, so that base64 does not hold the event loop.
 _INLINE_BODY_BYTES = 64 * 1024
+# Time that a client who does not read gets to take in an error.
+_LAST_WORDS_SECONDS = 5.0
 
 
 class Exchange:
@@ -79,6 +82,10 @@ class Exchange:
             self._services.metrics.images_rejected.labels(error.stage, error.code).inc()
         if self._stream.ended:
             return
+        with anyio.move_on_after(_LAST_WORDS_SECONDS):
+            await self._tell_error(error)
+
+    async def _tell_error(self, error: ServeError) -> None:
         if self._stream.started:
             await self._stream.end(sse.error_frame(error_body(error, self._request_id)) + sse.DONE)
         else:
@@ -95,26 +102,32 @@ class Exchange:
                 return
             cleanup.callback(asyncio.create_task(self._watch(gone)).cancel)
             prompt = await self._parse(body)
-            permit.let_go(len(body))
             del body
             inline = [image.source for image in prompt.images if isinstance(image.source, bytes)]
-            permit.hold(sum(len(source) for source in inline))
+            permit.keep(sum(len(source) for source in inline))
             await self._answer(Journey(self._services, prompt, permit), prompt, cleanup)
 
     async def _read_body(self, permit: Permit) -> bytes | None:
         """The whole body, or nothing when the client left."""
+        seconds = self._services.settings.server.body_seconds
+        try:
+            with anyio.fail_after(seconds):
+                return await self._collect_body(permit)
+        except ClientDisconnect:
+            return None
+        except TimeoutError as error:
+            raise BodyTimeout(f"the request body did not arrive within {seconds:g} s") from error
+
+    async def _collect_body(self, permit: Permit) -> bytes:
         limit = self._services.settings.server.max_body_bytes
         chunks: list[bytes] = []
         num_bytes = 0
-        try:
-            async for chunk in Request(self._scope, self._receive).stream():
-                num_bytes += len(chunk)
-                if num_bytes > limit:
-                    raise BodyTooLarge(f"the request body is larger than {limit} bytes")
-                permit.hold(len(chunk))
-                chunks.append(chunk)
-        except ClientDisconnect:
-            return None
+        async for chunk in Request(self._scope, self._receive).stream():
+            num_bytes += len(chunk)
+            if num_bytes > limit:
+                raise BodyTooLarge(f"the request body is larger than {limit} bytes")
+            permit.hold(len(chunk))
+            chunks.append(chunk)
         return b"".join(chunks)
 
     async def _watch(self, gone: anyio.CancelScope) -> None:

@@ -183,7 +183,8 @@ def _join(url: httpx.URL, location: str, ref: ImageRef) -> str:
 
 
 def _host(url: httpx.URL) -> str:
-    return url.host[:_MAX_HOST_CHARS]
+    # As it goes over the wire: not every name that has an address can be put into letters again.
+    return url.raw_host.decode("ascii")[:_MAX_HOST_CHARS]
 
 
 def _refused(ref: ImageRef, message: str, *, code: str, retryable: bool = False) -> ImageRejected:

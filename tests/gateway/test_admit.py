@@ -23,7 +23,7 @@ def test_bytes_are_bounded_over_all_requests_and_given_back() -> None:
     second.hold(10)
     with pytest.raises(Overloaded, match=f"the limit is {limit}"):
         second.hold(1)
-    first.let_go(5)
+    first.keep(limit - 15)
     second.hold(5)
     first.release()
     second.hold(limit - 15)

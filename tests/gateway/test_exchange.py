@@ -1,0 +1,105 @@
+"""Clients that are slow to send or to read; they hold what they hold only for a time."""
+
+import asyncio
+from typing import Any, cast
+
+import orjson
+import pytest
+from starlette.types import Message
+
+from config.settings import ServerSettings, Settings
+from gateway import exchange
+from gateway.admit import Admission
+from gateway.exchange import Exchange
+from gateway.metrics import Metrics
+from gateway.services import Services
+
+pytestmark = pytest.mark.anyio
+
+
+def services(**server: Any) -> Services:
+    """Services of a gateway that never gets past the body."""
+    settings = Settings(server=ServerSettings(**server))
+    missing = cast("Any", None)
+    return Services(
+        settings=settings,
+        checkpoint=missing,
+        served_model_name="m",
+        metrics=Metrics(),
+        admission=Admission(settings.server),
+        fetcher=missing,
+        decode_pool=missing,
+        pool=missing,
+        dispatcher=missing,
+    )
+
+
+class Client:
+    """The far end of one exchange: sends the chunks it is given, keeps what it is told."""
+
+    def __init__(self, *chunks: bytes, leaves: bool = False, reads: bool = True) -> None:
+        self.heard: list[Message] = []
+        self._leaves, self._reads = leaves, reads
+        self._messages = [
+            {"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks
+        ]
+
+    async def receive(self) -> Message:
+        if self._messages:
+            return self._messages.pop(0)
+        if not self._leaves:
+            await asyncio.Event().wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Message) -> None:
+        if not self._reads:
+            await asyncio.Event().wait()
+        self.heard.append(message)
+
+    async def talk_to(self, gateway: Services) -> None:
+        scope = {"type": "http", "method": "POST", "headers": [], "state": {"request_id": "r"}}
+        async with asyncio.timeout(5):
+            await Exchange(gateway, scope, self.receive, self.send).run()
+
+    @property
+    def outcome(self) -> tuple[int, str]:
+        """Status and error code of the answer."""
+        return self.heard[0]["status"], orjson.loads(self.heard[1]["body"])["error"]["code"]
+
+
+async def test_a_body_that_does_not_arrive_in_time_is_408_and_frees_its_place() -> None:
+    gateway = services(body_seconds=0.05)
+    client = Client(b'{"model":')
+    await client.talk_to(gateway)
+    assert client.outcome == (408, "body_timeout")
+    assert (b"connection", b"close") in client.heard[0]["headers"]
+    assert (gateway.admission.num_running, gateway.admission.num_bytes) == (0, 0)
+
+
+async def test_bodies_that_arrive_count_among_the_bytes_in_flight() -> None:
+    gateway = services(max_bytes_in_flight=1 << 20)
+    slow = asyncio.create_task(Client(b"x" * 900_000).talk_to(gateway))
+    await asyncio.sleep(0.01)
+    assert gateway.admission.num_bytes == 900_000
+    second = Client(b"y" * 200_000)
+    await second.talk_to(gateway)
+    assert second.outcome == (429, "overloaded")
+    assert gateway.admission.num_bytes == 900_000
+    slow.cancel()
+    await asyncio.wait({slow})
+    assert (gateway.admission.num_running, gateway.admission.num_bytes) == (0, 0)
+
+
+async def test_a_client_that_leaves_in_its_body_is_told_nothing() -> None:
+    gateway = services()
+    client = Client(b'{"model":', leaves=True)
+    await client.talk_to(gateway)
+    assert client.heard == []
+    assert gateway.admission.num_bytes == 0
+
+
+async def test_an_error_that_nobody_reads_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(exchange, "_LAST_WORDS_SECONDS", 0.05)
+    await Client(b"x" * 2000, reads=False).talk_to(services(max_body_bytes=1024))
