@@ -145,9 +145,9 @@ class Exchange:
         services = self._services
         request = parse_request(body)
         if request.model != services.served_model_name:
+            name = request.model[:80] if request.model[:80].isprintable() else "asked for"
             raise UnknownModel(
-                f"the model {request.model[:80]!r} is not served here; "
-                f"{services.served_model_name!r} is"
+                f"the model {name!r} is not served here; {services.served_model_name!r} is"
             )
         return make_prompt(
             request,

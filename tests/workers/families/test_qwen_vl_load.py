@@ -188,6 +188,15 @@ def test_folder_without_weights_is_refused(copy: Path) -> None:
         load_parts(copy, BOTH, "float32", ignore)
 
 
+def test_an_index_that_names_no_weights_is_refused(copy: Path) -> None:
+    for file in copy.glob("model*.safetensors"):
+        file.unlink()
+    (copy / "model.safetensors.index.json").write_text("{}")
+
+    with pytest.raises(UnsupportedCheckpoint, match="cannot load"):
+        load_parts(copy, BOTH, "float32", ignore)
+
+
 def test_pickled_weights_are_never_read(copy: Path) -> None:
     tensors = weights(copy)
     for file in copy.glob("model*"):

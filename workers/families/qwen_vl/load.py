@@ -20,6 +20,16 @@ from workers.families.qwen_vl.checkpoint import read_checkpoint
 from workers.families.qwen_vl.text import TextModel
 from workers.families.qwen_vl.vision import VisionModel
 
+# What the libraries let out when a file is missing, damaged or of a wrong form.
+FAULTS = (
+    LookupError,
+    OSError,
+    RuntimeError,
+    SafetensorError,
+    StrictDataclassError,
+    TypeError,
+    ValueError,
+)
 MAX_REASON_CHARACTERS = 300
 
 Progress = Callable[[int, int], None]  # weights that are loaded, weights in all
@@ -90,7 +100,7 @@ def load_parts(model: Path, roles: tuple[str, ...], dtype: str, progress: Progre
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,  # refused by name below
             )
-    except (OSError, RuntimeError, ValueError, SafetensorError, StrictDataclassError) as error:
+    except FAULTS as error:
         reason = " ".join(str(error).split())[:MAX_REASON_CHARACTERS]
         raise UnsupportedCheckpoint(f"{model}: cannot load the weights: {reason}") from error
     _check_complete(model, report)
