@@ -13,3 +13,5 @@ def set_up_logs(level: str, process: str) -> None:
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     logging.getLogger("httpx").setLevel(logging.WARNING)
+    # It remarks on files that callers send; whoever sent one learns of it by the answer.
+    logging.getLogger("PIL").setLevel(logging.CRITICAL)

@@ -7,7 +7,6 @@ import time
 from contextlib import ExitStack
 
 import anyio
-import anyio.to_thread
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
@@ -139,15 +138,16 @@ class Exchange:
         with self._services.metrics.stage("parse"):
             if len(body) <= _INLINE_BODY_BYTES:
                 return self._make_prompt(body)
-            return await anyio.to_thread.run_sync(self._make_prompt, body)
+            # Few at once: each takes several times the memory of its body.
+            return await self._services.decode_pool.run(self._job_id, self._make_prompt, body)
 
     def _make_prompt(self, body: bytes) -> Prompt:
         services = self._services
         request = parse_request(body)
         if request.model != services.served_model_name:
+            name = request.model[:80] if request.model[:80].isprintable() else "asked for"
             raise UnknownModel(
-                f"the model {request.model[:80]!r} is not served here; "
-                f"{services.served_model_name!r} is"
+                f"the model {name!r} is not served here; {services.served_model_name!r} is"
             )
         return make_prompt(
             request,

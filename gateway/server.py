@@ -58,6 +58,7 @@ def listen(settings: ServerSettings) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((settings.host, settings.port))
+        listener.listen()  # else another process could bind as well, and one of us be unheard
     except OSError as error:
         listener.close()
         raise StartError(
@@ -65,6 +66,12 @@ def listen(settings: ServerSettings) -> socket.socket:
             "FOVEA_HOST and FOVEA_PORT choose another"
         ) from error
     return listener
+
+
+def url_of(listener: socket.socket) -> str:
+    """Where a listening socket is reached."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _check_devices(specs: tuple[WorkerSpec, ...], num_gpus: int) -> None:
@@ -87,10 +94,19 @@ class Gateway:
         specs = settings.worker_specs(num_gpus)
         _check_devices(specs, num_gpus)
         self._progress = LoadProgress(tuple(spec.name for spec in specs))
-        self._pool = Pool(settings, specs, on_event=self._on_event, on_lost=self._on_lost)
+        self._pool = self._make_pool(specs)
         self._services = self._make_services()
         self._stop = asyncio.Event()
         self._stop_now = asyncio.Event()
+
+    def _make_pool(self, specs: tuple[WorkerSpec, ...]) -> Pool:
+        try:
+            return Pool(self._settings, specs, on_event=self._on_event, on_lost=self._on_lost)
+        except (OSError, OverflowError) as error:
+            raise StartError(
+                f"FOVEA_ARENA_BYTES={self._settings.workers.arena_bytes}: cannot set up so much "
+                f"shared memory for each of {len(specs)} workers"
+            ) from error
 
     def _make_services(self) -> Services:
         settings = self._settings
@@ -98,7 +114,8 @@ class Gateway:
         return Services(
             settings=settings,
             checkpoint=load_checkpoint(settings.model.model),
-            served_model_name=settings.server.served_model_name or settings.model.model.name,
+            served_model_name=settings.server.served_model_name
+            or settings.model.model.resolve().name,
             metrics=metrics,
             admission=Admission(settings.server),
             fetcher=Fetcher(settings.images),
@@ -153,13 +170,12 @@ class Gateway:
         self._say_ready()
 
     def _say_ready(self) -> None:
-        host, port = self._listener.getsockname()[:2]
         seconds = time.monotonic() - self._begun
         name = self._services.served_model_name
         log.info("ready after %.1f s", seconds)
         print(  # noqa: T201 - the one line that a person at the terminal waits for
             f"Fovea is ready after {seconds:.1f} s. "
-            f"Send requests for the model {name!r} to http://{host}:{port}/v1/chat/completions",
+            f"Send requests for the model {name!r} to {url_of(self._listener)}/v1/chat/completions",
             flush=True,
         )
 

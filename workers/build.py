@@ -25,7 +25,7 @@ def build_stages(
     """Load the checkpoint and make a stage for each role.
 
     Raises:
-        CannotStart: a library cannot be imported, or there is no such device.
+        CannotStart: a library cannot be imported, there is no such device, or no room on it.
         UnsupportedCheckpoint: see the families.
     """
     began_at = time.monotonic()
@@ -72,15 +72,23 @@ def _owner(start: Start, models: Any, arenas: Arenas) -> "Owner":
 
 
 def _engine(start: Start, models: Any, arenas: Arenas) -> "Engine":
+    from torch import OutOfMemoryError
+
     from workers.language.engine import Engine
 
-    return Engine(
-        models.text,
-        load_layout(Path(start.model)),
-        arenas,
-        kv_cache_tokens=start.kv_cache_tokens,
-        kv_block_tokens=start.kv_block_tokens,
-        max_step_tokens=start.max_step_tokens,
-        max_step_sequences=start.max_step_sequences,
-        max_context_tokens=start.max_context_tokens,
-    )
+    try:
+        return Engine(
+            models.text,
+            load_layout(Path(start.model)),
+            arenas,
+            kv_cache_tokens=start.kv_cache_tokens,
+            kv_block_tokens=start.kv_block_tokens,
+            max_step_tokens=start.max_step_tokens,
+            max_step_sequences=start.max_step_sequences,
+            max_context_tokens=start.max_context_tokens,
+        )
+    except (MemoryError, OutOfMemoryError) as error:
+        raise CannotStart(
+            f"{start.device} has no room for the KV cache; FOVEA_KV_CACHE_TOKENS="
+            f"{start.kv_cache_tokens} sets its size"
+        ) from error

@@ -1,7 +1,9 @@
 """Clients that are slow to send or to read; they hold what they hold only for a time."""
 
 import asyncio
+import time
 from typing import Any, cast
+from unittest import mock
 
 import orjson
 import pytest
@@ -10,8 +12,11 @@ from starlette.types import Message
 from config.settings import ServerSettings, Settings
 from gateway import exchange
 from gateway.admit import Admission
+from gateway.errors import BadRequest
 from gateway.exchange import Exchange
 from gateway.metrics import Metrics
+from gateway.payload import DecodePool
+from gateway.prompt import Prompt
 from gateway.services import Services
 
 pytestmark = pytest.mark.anyio
@@ -37,11 +42,13 @@ def services(**server: Any) -> Services:
 class Client:
     """The far end of one exchange: sends the chunks it is given, keeps what it is told."""
 
-    def __init__(self, *chunks: bytes, leaves: bool = False, reads: bool = True) -> None:
+    def __init__(
+        self, *chunks: bytes, whole: bool = False, leaves: bool = False, reads: bool = True
+    ) -> None:
         self.heard: list[Message] = []
         self._leaves, self._reads = leaves, reads
-        self._messages = [
-            {"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks
+        self._messages: list[Message] = [
+            {"type": "http.request", "body": chunk, "more_body": not whole} for chunk in chunks
         ]
 
     async def receive(self) -> Message:
@@ -88,6 +95,29 @@ async def test_bodies_that_arrive_count_among_the_bytes_in_flight() -> None:
     slow.cancel()
     await asyncio.wait({slow})
     assert (gateway.admission.num_running, gateway.admission.num_bytes) == (0, 0)
+
+
+async def test_large_bodies_are_parsed_a_few_at_a_time() -> None:
+    gateway = services()
+    gateway.decode_pool = DecodePool(2)
+    now, most = 0, 0
+
+    def count(_: bytes) -> Prompt:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        time.sleep(0.01)
+        now -= 1
+        raise BadRequest("counted")
+
+    async def send_one() -> None:
+        client = Client(b"x" * 100_000, whole=True)
+        with mock.patch.object(Exchange, "_make_prompt", staticmethod(count)):
+            await client.talk_to(gateway)
+        assert client.outcome == (400, "invalid_value")
+
+    await asyncio.gather(*(send_one() for _ in range(8)))
+    assert most == 2
 
 
 async def test_a_client_that_leaves_in_its_body_is_told_nothing() -> None:

@@ -47,3 +47,10 @@ def test_device_that_is_not_there_is_named() -> None:
     start = msgspec.structs.replace(start_message(str(DEMO_MODEL), ("vision",)), device="cuda:99")
     with pytest.raises(CannotStart, match=r"cuda:99.*FOVEA_WORKERS"):
         build_stages(start, arenas(), lambda _, __: None)
+
+
+def test_a_kv_cache_that_fits_no_memory_is_named() -> None:
+    start = start_message(str(DEMO_MODEL), ("language",))
+    start = msgspec.structs.replace(start, kv_cache_tokens=10**12)
+    with pytest.raises(CannotStart, match=r"cpu.*FOVEA_KV_CACHE_TOKENS=1000000000000"):
+        build_stages(start, arenas(), lambda _, __: None)

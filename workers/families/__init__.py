@@ -64,7 +64,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UnsupportedCheckpoint(f"cannot read {path}: {error}") from error
     if not isinstance(value, dict):
         raise UnsupportedCheckpoint(f"{path} holds no JSON object")
