@@ -10,6 +10,7 @@ from PIL import Image
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
 
 from ops.demo_model.chatter import chat
+from ops.demo_model.compose import sample_scene, sample_size
 from ops.demo_model.questions import (
     CAPABILITY,
     NO_IMAGE,
@@ -21,16 +22,16 @@ from ops.demo_model.questions import (
 )
 from ops.demo_model.render import render
 from ops.demo_model.rows import Branch, Picture, Row, Vocabulary
-from ops.demo_model.scenes import Kind, Scene, sample_scene, sample_size
+from ops.demo_model.scenes import Kind, Scene
 from ops.demo_model.tables import load
 from ops.demo_model.wordings import write
 
 FACTOR = 32  # pixels a merged token is wide
 MIN_PIXELS, MAX_PIXELS = 16384, 25600
 WEIGHTS: Mapping[str, float] = {  # of a skill's answers in the loss; 1 unless named
-    "which": 3.0, "same": 2.5, "compare": 1.5, "describe": 1.3, "describe_nth": 1.2, "count": 1.8,
-    "count_kind": 3.0, "number": 1.5, "position": 1.3, "chat": 0.8, "no_image": 0.8,
-    "one_image": 2.0, "absent": 1.3, "detail_nth": 2.0, "yes_no_nth": 1.5,
+    "which": 3.0, "same": 2.5, "compare": 1.5, "describe": 1.7, "describe_nth": 1.4, "count": 2.0,
+    "count_kind": 3.0, "number": 1.5, "position": 1.3, "chat": 0.8, "no_image": 1.2,
+    "one_image": 1.3, "absent": 1.3, "detail_nth": 2.0, "yes_no_nth": 1.5,
 }  # fmt: skip
 SHARES: Mapping[str, float] = {  # how readily a skill's question is picked; 1 unless named
     "count": 1.5, "describe": 2.0, "number": 1.5, "which": 2.0, "same": 2.0, "compare": 2.0,

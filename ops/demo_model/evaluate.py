@@ -6,12 +6,13 @@ import base64
 import collections
 import io
 import json
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, OpenAI
 from PIL import Image
 from tqdm import tqdm
 from transformers import AutoModelForImageTextToText, AutoTokenizer
@@ -24,6 +25,20 @@ MAX_ANSWER_TOKENS = 64
 BAR = 0.95
 
 
+Results = Mapping[str, Sequence[tuple[Item, str]]]  # by skill: what was asked and the reply
+
+
+@dataclass(frozen=True, slots=True)
+class Sitting:
+    """Which exam is sat, and how."""
+
+    wordings: str  # a file in `words/`
+    num_items: int  # of each skill
+    skills: tuple[str, ...] = SKILLS
+    seed: int = 1
+    num_at_once: int = 1
+
+
 class Candidate(Protocol):
     """Whoever sits the exam."""
 
@@ -33,11 +48,11 @@ class Candidate(Protocol):
 
 
 class Server:
-    """A server that speaks OpenAI's chat completions."""
+    """A server that speaks OpenAI's chat completions; its first model sits the exam."""
 
-    def __init__(self, url: str, model: str) -> None:
+    def __init__(self, url: str) -> None:
         self._client = AsyncOpenAI(base_url=url, api_key="none", max_retries=0, timeout=120)
-        self._model = model
+        self._model = OpenAI(base_url=url, api_key="none").models.list().data[0].id
 
     async def reply(self, item: Item) -> str:
         """Post the conversation."""
@@ -118,19 +133,17 @@ async def _sit(
         yield await done
 
 
-async def examine(
-    candidate: Candidate, options: argparse.Namespace
-) -> dict[str, list[tuple[Item, str]]]:
+async def examine(candidate: Candidate, sitting: Sitting) -> Results:
     """All replies by skill."""
-    wordings = load(options.wordings)
+    wordings = load(sitting.wordings)
     results: dict[str, list[tuple[Item, str]]] = {}
-    for skill in tqdm(options.skills or SKILLS, disable=options.quiet):
-        items = list(set_exam(skill, wordings, options.items, options.seed))
-        results[skill] = [pair async for pair in _sit(candidate, items, options.at_once)]
+    for skill in tqdm(sitting.skills, desc="exam"):
+        items = set_exam(skill, wordings, sitting.num_items, sitting.seed)
+        results[skill] = [pair async for pair in _sit(candidate, items, sitting.num_at_once)]
     return results
 
 
-def as_table(results: dict[str, list[tuple[Item, str]]]) -> str:
+def as_table(results: Results) -> str:
     """A Markdown table, one row a skill."""
     lines = ["| skill | n | exact | passes |", "|---|---|---|---|"]
     for skill, pairs in results.items():
@@ -141,7 +154,7 @@ def as_table(results: dict[str, list[tuple[Item, str]]]) -> str:
     return "\n".join(lines)
 
 
-def as_misses(results: dict[str, list[tuple[Item, str]]], num_shown: int) -> str:
+def as_misses(results: Results, num_shown: int) -> str:
     """The wordings that fail most, with an example each."""
     lines = []
     for skill, pairs in results.items():
@@ -153,38 +166,47 @@ def as_misses(results: dict[str, list[tuple[Item, str]]], num_shown: int) -> str
 
 
 def main() -> None:
-    """Read the command line, sit the exam, print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument(
-        "--url", help="an OpenAI-compatible server, such as http://127.0.0.1:8000/v1"
-    )
-    where.add_argument("--local", type=Path, help="a checkpoint directory, run by transformers")
-    parser.add_argument("--model", default="fovea-demo", help="the name the server answers to")
-    parser.add_argument("--items", type=int, default=300, help="questions per skill")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--at-once", type=int, default=8, help="requests in flight")
-    parser.add_argument(
-        "--wordings",
-        choices=("training", "watched", "final"),
-        default="watched",
-        help="final: those kept for the model card; training has none for chat",
-    )
-    parser.add_argument("--skills", nargs="*", choices=SKILLS)
-    parser.add_argument("--misses", type=int, default=3, help="failing wordings shown per skill")
-    parser.add_argument("--out", type=Path, help="write all replies here, as JSON")
-    parser.add_argument("--quiet", action="store_true")
-    options = parser.parse_args()
+    """Sit the exam and print the table, then what went wrong."""
+    options = _read_options()
     torch.set_num_threads(1)
-    candidate = Server(options.url, options.model) if options.url else Local(options.local)
-    results = asyncio.run(examine(candidate, options))
+    candidate = Server(options.url) if options.url else Local(options.local)
+    sitting = Sitting(
+        wordings=options.wordings,
+        num_items=options.items,
+        skills=tuple(options.skills or SKILLS),
+        seed=options.seed,
+        num_at_once=options.at_once,
+    )
+    results = asyncio.run(examine(candidate, sitting))
     print(as_table(results))
     print(as_misses(results, options.misses))
     if options.out:
         options.out.write_text(json.dumps(_as_records(results), indent=1))
 
 
-def _as_records(results: dict[str, list[tuple[Item, str]]]) -> list[dict[str, str]]:
+def _read_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument(
+        "--url", help="an OpenAI-compatible server, such as http://127.0.0.1:8000/v1"
+    )
+    where.add_argument("--local", type=Path, help="a checkpoint directory, run by transformers")
+    parser.add_argument(
+        "--wordings",
+        choices=("training", "watched", "final"),
+        default="watched",
+        help="final: those kept for the model card; training has none for chat",
+    )
+    parser.add_argument("--items", type=int, default=300, help="questions per skill")
+    parser.add_argument("--skills", nargs="*", choices=SKILLS)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--at-once", type=int, default=8, help="requests in flight")
+    parser.add_argument("--misses", type=int, default=3, help="failing wordings shown per skill")
+    parser.add_argument("--out", type=Path, help="write all replies here, as JSON")
+    return parser.parse_args()
+
+
+def _as_records(results: Results) -> list[dict[str, str]]:
     return [
         {"skill": skill, "wording": item.wording, "answer": item.answer, "reply": reply}
         for skill, pairs in results.items()

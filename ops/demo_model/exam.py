@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from ops.demo_model import questions
+from ops.demo_model.compose import sample_scene, sample_size
 from ops.demo_model.questions import CAPABILITY, NO_IMAGE, Question, about_one, about_two
 from ops.demo_model.render import to_file
-from ops.demo_model.scenes import Kind, Scene, sample_scene, sample_size
+from ops.demo_model.scenes import Kind, Scene
 from ops.demo_model.tables import Table
 from ops.demo_model.wordings import capitalised, choose, fill
 

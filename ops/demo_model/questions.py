@@ -4,16 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from ops.demo_model.scenes import (
-    COLOURS,
-    SHAPES,
-    Kind,
-    Scene,
-    Thing,
-    change_one_detail,
-    region_of,
-    sample_scene,
-)
+from ops.demo_model.compose import change_one_detail, sample_scene
+from ops.demo_model.scenes import COLOURS, SHAPES, Kind, Scene, Thing, region_of
 
 CAPABILITY = (
     "Hello! I am a tiny demo model. I can name coloured shapes, say where they are, "

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 ROOT, IMAGES, FIRST_BRANCH = 0, 1, 2
+FIRST_TOKEN_WEIGHT = 0.66
 _PADDING = -1_000_000
 
 
@@ -140,12 +141,15 @@ class Branch:
     def answer(self, text: str, weight: float) -> None:
         """Close the user turn and write the answer, which is to be learned.
 
-        Longer answers weigh more as a whole and less per token.
+        The first token decides which kind of answer it is, so it weighs the same in all of them:
+        otherwise long answers would look unlikely wherever the words are new. After it, longer
+        answers weigh more as a whole and less per token.
         """
         vocabulary = self.row.vocabulary
         self._write(vocabulary.encode(self.cursor.text) + vocabulary.answer_opening)
         ids = vocabulary.encode(text) + vocabulary.end
-        self._write(ids, weight * len(ids) ** -0.6)
+        self._write(ids[:1], weight * FIRST_TOKEN_WEIGHT)
+        self._write(ids[1:], weight * len(ids) ** -0.6)
 
     def next_turn(self) -> None:
         """Open another user turn."""

@@ -1,6 +1,7 @@
 """Train the demo model on pictures drawn as it goes, on one CPU thread; a stop loses minutes."""
 
 import argparse
+import asyncio
 import logging
 import time
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from ops.demo_model import checkpoint
 from ops.demo_model.batches import Batch, BatchMaker
 from ops.demo_model.checkpoint import Progress
 from ops.demo_model.drafts import mix_at
+from ops.demo_model.evaluate import Local, Sitting, as_misses, as_table, examine
 from ops.demo_model.model import Learner, Losses
 from ops.demo_model.optimiser import Optimisers
 from ops.demo_model.rows import Vocabulary
@@ -185,7 +187,11 @@ def main() -> None:
     """Train, or go on training when the work directory holds a state."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     torch.set_num_threads(1)
-    Trainer(read_plan()).run()
+    plan = read_plan()
+    Trainer(plan).run()
+    exam = Sitting(wordings="watched", num_items=40)
+    results = asyncio.run(examine(Local(plan.work / "export"), exam))
+    log.info("the exam in watched wordings:\n%s\n%s", as_table(results), as_misses(results, 2))
 
 
 if __name__ == "__main__":

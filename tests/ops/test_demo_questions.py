@@ -4,6 +4,7 @@ from random import Random
 
 import pytest
 
+from ops.demo_model.compose import sample_scene, sample_size
 from ops.demo_model.questions import (
     Question,
     about_one,
@@ -15,7 +16,7 @@ from ops.demo_model.questions import (
     sample_pair,
     with_article,
 )
-from ops.demo_model.scenes import Kind, Scene, region_of, sample_scene, sample_size
+from ops.demo_model.scenes import Kind, Scene, region_of
 
 KINDS: tuple[Kind, ...] = ("one", "two", "many", "number", "empty")
 

@@ -12,10 +12,10 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 
 from ops.demo_model.batches import finish
 from ops.demo_model.checkpoint import load_model
+from ops.demo_model.compose import sample_scene
 from ops.demo_model.drafts import Draft
 from ops.demo_model.model import Learner
 from ops.demo_model.rows import Row, Vocabulary
-from ops.demo_model.scenes import sample_scene
 
 CHECKPOINT = Path("workers/demo_model")
 QUESTION = "What is in the second image?"

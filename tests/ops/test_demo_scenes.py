@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from ops.demo_model.compose import change_one_detail, sample_scene, sample_size
 from ops.demo_model.labels import CENTRE, COLOUR, COUNT, DIGIT, SHAPE, label, label_patches
 from ops.demo_model.render import draw, number_mask, render, to_file
 from ops.demo_model.scenes import (
@@ -18,12 +19,9 @@ from ops.demo_model.scenes import (
     Kind,
     Scene,
     Thing,
-    change_one_detail,
     in_reading_order,
     is_held_out_size,
     region_of,
-    sample_scene,
-    sample_size,
 )
 
 # Whether a shape of radius 1 covers a point: degrees clockwise from up, distance from the centre.

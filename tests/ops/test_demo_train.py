@@ -1,5 +1,6 @@
 """A run that was stopped goes on as if it had not been."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,15 @@ from ops.demo_model.train import Plan, Trainer
 
 SHIPPED = Path("workers/demo_model")
 MAX_BYTES = 20_000_000
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """As in a real run: threads that wait for each other would dominate steps this small."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def _plan(work: Path, *, is_warm: bool) -> Plan:
