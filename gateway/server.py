@@ -194,7 +194,7 @@ class Gateway:
         await self._until_idle(self._settings.server.drain_seconds)
         if running.num_running:
             log.warning("stopping: %d requests are cut short", running.num_running)
-            self._services.dispatcher.fail_all()
+            self._services.cut_short()
             await self._until_idle(_LAST_WORDS_SECONDS)
 
     async def _until_idle(self, seconds: float) -> None:
