@@ -94,6 +94,8 @@ class Exchange:
         with ExitStack() as cleanup, anyio.CancelScope() as gone:
             permit = self._services.admission.admit()
             cleanup.callback(permit.release)
+            self._services.running.add(gone)
+            cleanup.callback(self._services.running.discard, gone)
             if self._services.draining:
                 raise NotReady("the server is shutting down")
             body = await self._read_body(permit)
@@ -105,6 +107,8 @@ class Exchange:
             inline = [image.source for image in prompt.images if isinstance(image.source, bytes)]
             permit.keep(sum(len(source) for source in inline))
             await self._answer(Journey(self._services, prompt, permit), prompt, cleanup)
+        if self._services.is_cut and not self._answered:
+            raise NotReady("the server is shutting down")
 
     async def _read_body(self, permit: Permit) -> bytes | None:
         """The whole body, or nothing when the client left."""

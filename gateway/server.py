@@ -21,6 +21,7 @@ from gateway.header import set_up_pillow
 from gateway.metrics import Metrics
 from gateway.payload import DecodePool
 from gateway.progress import LoadProgress
+from gateway.protocol import Http1
 from gateway.services import Services
 from workers.devices import count_gpus
 from workers.messages import FromWorker, Loading, Ready, StartFailed
@@ -151,6 +152,7 @@ class Gateway:
     def _uvicorn_config(self) -> uvicorn.Config:
         return uvicorn.Config(
             build_app(self._services),
+            http=Http1,
             log_config=None,
             access_log=False,
             lifespan="off",
@@ -192,7 +194,7 @@ class Gateway:
         await self._until_idle(self._settings.server.drain_seconds)
         if running.num_running:
             log.warning("stopping: %d requests are cut short", running.num_running)
-            self._services.dispatcher.fail_all()
+            self._services.cut_short()
             await self._until_idle(_LAST_WORDS_SECONDS)
 
     async def _until_idle(self, seconds: float) -> None:

@@ -128,6 +128,18 @@ async def test_a_client_that_leaves_in_its_body_is_told_nothing() -> None:
     assert gateway.admission.num_bytes == 0
 
 
+async def test_a_request_that_is_cut_short_in_its_body_is_told_so() -> None:
+    gateway = services()
+    client = Client(b'{"model":')
+    talk = asyncio.create_task(client.talk_to(gateway))
+    await asyncio.sleep(0.01)
+    gateway.cut_short()
+    await talk
+    assert client.outcome == (503, "not_ready")
+    assert gateway.admission.num_running == 0
+    assert not gateway.running
+
+
 async def test_an_error_that_nobody_reads_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

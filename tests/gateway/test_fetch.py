@@ -1,7 +1,6 @@
 """Image hosts that do everything a host can do wrong, on loopback."""
 
 import gzip
-import socket
 import ssl
 
 import anyio
@@ -250,19 +249,6 @@ async def test_a_port_where_nobody_listens_is_a_failed_fetch() -> None:
         url = host.url
     error = await refused(f"{url}/secret")
     assert (error.code, error.retryable) == ("fetch_failed", True)
-
-
-@pytest.mark.parametrize("host", ["xn--", "xn--ls8h.test", "xn--a.test"])
-async def test_a_name_that_stands_for_no_letters_is_told_as_it_was_sent(
-    host: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def find_nothing(*_: object, **__: object) -> None:
-        raise socket.gaierror(socket.EAI_NONAME, "unknown")
-
-    monkeypatch.setattr(socket, "getaddrinfo", find_nothing)
-    error = await refused(f"http://{host}/a.png")
-    assert error.code == "fetch_failed"
-    assert host in error.message
 
 
 async def _say_nothing(stream: anyio.abc.SocketStream, _: str) -> None:
