@@ -74,7 +74,14 @@ class Exchange:
         seconds = time.monotonic() - self._begun
         self._services.metrics.requests.labels(str(status), code).inc()
         self._services.metrics.request_seconds.observe(seconds)
-        log.info("request %s: %d %s, %.3f s", self._request_id, status, code, seconds)
+        log.info(
+            "request %s, job %s: %d %s after %.3f s",
+            self._request_id,
+            self._job_id,
+            status,
+            code or "ok",
+            seconds,
+        )
 
     async def _fail(self, error: ServeError) -> None:
         if isinstance(error, ImageRejected):
@@ -148,6 +155,9 @@ class Exchange:
     def _make_prompt(self, body: bytes) -> Prompt:
         services = self._services
         request = parse_request(body)
+        if request.unknown_fields:
+            names = ", ".join(request.unknown_fields)
+            log.info("request %s: ignoring unknown fields %.200s", self._request_id, names)
         if request.model != services.served_model_name:
             name = request.model[:80] if request.model[:80].isprintable() else "asked for"
             raise UnknownModel(

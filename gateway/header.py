@@ -146,7 +146,7 @@ def blame_image(image: SourceImage, stage: Stage) -> Iterator[None]:
     except ContainerFault as error:
         raise blame(str(error)) from error
     except FAULTS as error:
-        raise blame(f"damaged or incomplete ({type(error).__name__})") from error
+        raise blame("damaged or incomplete") from error
 
 
 def _open_within(image: SourceImage, name: str, limits: ImageSettings) -> ImageFile.ImageFile:

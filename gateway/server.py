@@ -30,6 +30,8 @@ from workers.pool import Pool
 log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.02
+# A signal to a whole process group arrives twice where a parent such as make passes it on.
+_ONE_SIGNAL_SECONDS = 1.0
 # Time that requests which are cut short get to send their error.
 _LAST_WORDS_SECONDS = 1.0
 # Time that workers get to leave by themselves.
@@ -84,6 +86,11 @@ def _check_devices(specs: tuple[WorkerSpec, ...], num_gpus: int) -> None:
             )
 
 
+def _check_context(wanted: int, allowed: int) -> None:
+    if wanted > allowed:
+        raise StartError(f"FOVEA_MAX_CONTEXT_TOKENS={wanted}: the checkpoint allows {allowed}")
+
+
 class Gateway:
     """Everything that lives as long as the process. Owned by the event loop."""
 
@@ -99,6 +106,7 @@ class Gateway:
         self._services = self._make_services()
         self._stop = asyncio.Event()
         self._stop_now = asyncio.Event()
+        self._stopped_at: float | None = None
 
     def _make_pool(self, specs: tuple[WorkerSpec, ...]) -> Pool:
         try:
@@ -111,10 +119,12 @@ class Gateway:
 
     def _make_services(self) -> Services:
         settings = self._settings
-        metrics = Metrics()
+        metrics = Metrics(tuple(view.name for view in self._pool.fleet().workers))
+        checkpoint = load_checkpoint(settings.model.model)
+        _check_context(settings.model.max_context_tokens, checkpoint.layout.max_context_tokens)
         return Services(
             settings=settings,
-            checkpoint=load_checkpoint(settings.model.model),
+            checkpoint=checkpoint,
             served_model_name=settings.server.served_model_name
             or settings.model.model.resolve().name,
             metrics=metrics,
@@ -139,6 +149,7 @@ class Gateway:
         http = asyncio.create_task(server.serve(sockets=[self._listener]))
         try:
             await self._pool.start()
+            self._say_starting()
             await self._until_ready()
             await self._stop.wait()
             await self._drain()
@@ -148,6 +159,7 @@ class Gateway:
             await http
             await self._services.fetcher.close()
             await self._pool.stop(0 if self._stop_now.is_set() else _LEAVE_SECONDS)
+            log.info("stopped")
 
     def _uvicorn_config(self) -> uvicorn.Config:
         return uvicorn.Config(
@@ -171,6 +183,10 @@ class Gateway:
         await ready
         self._say_ready()
 
+    def _say_starting(self) -> None:
+        for view in self._pool.fleet().workers:
+            log.info("starting %s on %s: %s", view.name, view.device, " and ".join(view.roles))
+
     def _say_ready(self) -> None:
         seconds = time.monotonic() - self._begun
         name = self._services.served_model_name
@@ -182,18 +198,26 @@ class Gateway:
         )
 
     def _on_signal(self) -> None:
-        if self._stop.is_set():
+        now = time.monotonic()
+        if self._stopped_at is None:
+            self._stopped_at = now
+        elif now - self._stopped_at >= _ONE_SIGNAL_SECONDS:
             self._stop_now.set()
         self._services.draining = True
         self._stop.set()
 
     async def _drain(self) -> None:
-        """Let running requests end; a second signal or the time limit fails them by name."""
+        """Let running requests end; another signal or the time limit fails them by name."""
         running = self._services.admission
-        log.info("stopping: %d requests are running", running.num_running)
+        if running.num_running:
+            log.info(
+                "stopping: waiting up to %g s for the %d running; another signal ends them now",
+                self._settings.server.drain_seconds,
+                running.num_running,
+            )
         await self._until_idle(self._settings.server.drain_seconds)
         if running.num_running:
-            log.warning("stopping: %d requests are cut short", running.num_running)
+            log.warning("stopping: cutting short the %d running", running.num_running)
             self._services.cut_short()
             await self._until_idle(_LAST_WORDS_SECONDS)
 

@@ -39,7 +39,7 @@ def test_a_refusal_names_the_image_and_nothing_of_the_library() -> None:
         "invalid_image",
         PARAM,
     )
-    assert error.message == "image 3: damaged or incomplete (OSError)"
+    assert error.message == "image 3: damaged or incomplete"
 
 
 def _decode_or_refuse(data: bytes) -> bool:

@@ -223,20 +223,6 @@ def test_late_events_of_ended_jobs_are_dropped(desk: Desk) -> None:
     run(work())
 
 
-def test_failing_all_ends_every_job(desk: Desk) -> None:
-    async def work() -> None:
-        task = asyncio.create_task(desk.dispatcher.encode(0, encode_job("a"), desk.lease()))
-        await asyncio.sleep(0)
-        ticket = desk.dispatcher.generate(2, generate_job("b"), [])
-        desk.dispatcher.fail_all()
-        with pytest.raises(WorkerLost):
-            await task
-        assert isinstance((await ticket.next()).end, Failed)
-        assert desk.dispatcher.num_jobs == 0
-
-    run(work())
-
-
 def test_candidates_carry_the_work_they_hold(desk: Desk) -> None:
     async def work() -> None:
         task = asyncio.create_task(desk.dispatcher.encode(1, encode_job("a"), desk.lease()))
