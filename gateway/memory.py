@@ -1,4 +1,4 @@
-"""Tells the C library's allocator how this process uses memory; nothing else than glibc heeds it."""
+"""Tells the C library how this process uses memory; glibc heeds it, others need not."""
 
 import ctypes
 import sys
