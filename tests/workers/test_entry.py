@@ -63,7 +63,7 @@ def test_worker_that_cannot_load_says_why_and_leaves() -> None:
 def test_real_worker_refuses_a_folder_without_a_checkpoint() -> None:
     events, status = talk((sys.executable, "-m", "workers.entry"), "/nonexistent", None)
     assert isinstance(events[-1], StartFailed)
-    assert "/nonexistent/config.json" in events[-1].message
+    assert "/nonexistent: no such folder" in events[-1].message
     assert status == 1
 
 
