@@ -17,9 +17,11 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/serve.stamp: pyproject.toml | $(VENV)/bin/python
+	@echo "Installing into $(VENV): about 6 GB, which takes some minutes"
 	$(VENV)/bin/python -m pip install --quiet --editable .
 	@touch $@
 
 $(VENV)/test.stamp: pyproject.toml | $(VENV)/bin/python
+	@echo "Installing into $(VENV), tools for tests included: about 6 GB, which takes some minutes"
 	$(VENV)/bin/python -m pip install --quiet --editable '.[dev]'
 	@touch $@ $(VENV)/serve.stamp

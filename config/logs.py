@@ -12,4 +12,7 @@ def set_up_logs(level: str, process: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    for library in ("httpx", "httpcore", "uvicorn.error"):
+        logging.getLogger(library).setLevel(logging.WARNING)
+    # It remarks on files that callers send; whoever sent one learns of it by the answer.
+    logging.getLogger("PIL").setLevel(logging.CRITICAL)

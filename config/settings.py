@@ -45,16 +45,21 @@ class ServerSettings(Section):
     max_running_requests: int = Field(
         256, ge=1, description="Requests in work at once; more are refused with 429."
     )
-    max_image_bytes_in_flight: int = Field(
+    max_bytes_in_flight: int = Field(
         512 * MEBIBYTE,
         ge=MEBIBYTE,
-        description="Encoded image bytes held by all requests at once; more are refused with 429.",
+        description="Bytes of bodies and encoded images held by all requests; more is a 429.",
+    )
+    body_seconds: float = Field(
+        60.0, gt=0, description="Time a client gets to send its request body, in seconds; then 408."
     )
     request_seconds: float = Field(
         600.0, gt=0, description="Time limit of one request, in seconds; then 504."
     )
     drain_seconds: float = Field(
-        30.0, ge=0, description="Time that running requests get after SIGTERM, in seconds."
+        30.0,
+        ge=0,
+        description="Time that running requests get after SIGTERM or Ctrl-C, in seconds.",
     )
 
 
@@ -127,7 +132,9 @@ class EngineSettings(Section):
     )
     kv_block_tokens: int = Field(16, ge=1, le=1024, description="Tokens in one KV block.")
     max_step_tokens: int = Field(
-        2048, ge=1, description="Tokens that one engine step computes; longer prompts are cut."
+        2048,
+        ge=1,
+        description="Tokens that one engine step computes; longer prompts take several steps.",
     )
     max_step_sequences: int = Field(128, ge=1, description="Sequences that one engine step takes.")
 
@@ -165,8 +172,9 @@ def variable(name: str) -> str:
 def _refuse_unknown(environment: Mapping[str, str], known: list[str]) -> None:
     for name in sorted(environment):
         if name.startswith(PREFIX) and name not in known:
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
-            raise SettingsError(f"unknown setting {name}; did you mean {near[0]}?")
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else "`fovea config` lists them all"
+            raise SettingsError(f"unknown setting {name}; {hint}")
 
 
 def load_settings(environment: Mapping[str, str]) -> Settings:
@@ -178,11 +186,12 @@ def load_settings(environment: Mapping[str, str]) -> Settings:
     _refuse_unknown(environment, [variable(name) for _, name, _ in fields()])
     values: dict[str, dict[str, Any]] = {}
     for section, name, _ in fields():
-        if variable(name) in environment:
+        if environment.get(variable(name)):  # an empty one counts as not set
             values.setdefault(section, {})[name] = environment[variable(name)]
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
         name = variable(str(first["loc"][-1]))
-        raise SettingsError(f"{name}={environment[name]!r}: {first['msg']}") from error
+        reason = first["msg"].removeprefix("Value error, ")
+        raise SettingsError(f"{name}={environment[name]!r}: {reason}") from error

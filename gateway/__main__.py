@@ -10,6 +10,7 @@ import uvloop
 from config.logs import set_up_logs
 from config.settings import Settings, SettingsError, load_settings
 from gateway.listing import settings_listing
+from gateway.memory import share_one_heap
 from gateway.server import StartError, listen, serve
 from gateway.versions import VersionError, check_torch_pair
 from workers.families import UnsupportedCheckpoint
@@ -45,6 +46,7 @@ def main() -> None:
 
 
 def _serve(settings: Settings, begun: float) -> None:
+    share_one_heap()
     set_up_logs(settings.server.log_level, "gateway")
     check_torch_pair()
     listener = listen(settings.server)

@@ -12,7 +12,7 @@ class Admission:
 
     settings: ServerSettings
     num_running: int = 0
-    image_bytes: int = 0
+    num_bytes: int = 0
 
     def admit(self) -> "Permit":
         """Take a place for one request.
@@ -29,30 +29,35 @@ class Admission:
 
 @dataclass(slots=True)
 class Permit:
-    """One request's place and the image bytes it holds. Owned by the request's task."""
+    """One request's place and the bytes it holds. Owned by the request's task."""
 
     admission: Admission
-    image_bytes: int = field(default=0)
+    num_bytes: int = field(default=0)
     released: bool = field(default=False)
 
-    def add_image_bytes(self, num_bytes: int) -> None:
-        """Count encoded image bytes that the request is going to hold.
+    def hold(self, num_bytes: int) -> None:
+        """Count bytes of a body or of encoded images that the request is going to hold.
 
         Raises:
             Overloaded: all requests together would hold more than the limit.
         """
-        limit = self.admission.settings.max_image_bytes_in_flight
-        held = self.admission.image_bytes
+        limit = self.admission.settings.max_bytes_in_flight
+        held = self.admission.num_bytes
         if held + num_bytes > limit:
             raise Overloaded(
-                f"{num_bytes} image bytes do not fit: {held} are in flight, the limit is {limit}"
+                f"{num_bytes} more bytes do not fit: {held} are in flight, the limit is {limit}"
             )
-        self.admission.image_bytes += num_bytes
-        self.image_bytes += num_bytes
+        self.admission.num_bytes += num_bytes
+        self.num_bytes += num_bytes
+
+    def keep(self, num_bytes: int) -> None:
+        """Give back all but these: the body is unpacked, and its images are what remains."""
+        self.admission.num_bytes -= self.num_bytes - num_bytes
+        self.num_bytes = num_bytes
 
     def release(self) -> None:
         """Give everything back. Calling it twice does nothing."""
         if not self.released:
             self.released = True
             self.admission.num_running -= 1
-            self.admission.image_bytes -= self.image_bytes
+            self.keep(0)

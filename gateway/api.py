@@ -8,8 +8,9 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
+from gateway.errors import UnknownModel
 from gateway.exchange import Exchange
-from gateway.responses import json_response
+from gateway.responses import error_response, json_response
 from gateway.services import Services
 
 
@@ -34,6 +35,15 @@ class Views:
         """The one model, in OpenAI's list form."""
         return json_response({"object": "list", "data": [self._model()]})
 
+    async def model(self, request: Request) -> Response:
+        """The one model, asked for by its name."""
+        name = request.path_params["name"]
+        if name != self._services.served_model_name:
+            return error_response(
+                UnknownModel(f"the model {name[:80]!r} is not served here"), request.scope
+            )
+        return json_response(self._model())
+
     def _model(self) -> dict[str, object]:
         return {
             "id": self._services.served_model_name,
@@ -54,7 +64,8 @@ class Views:
             for view in views
         ]
         ready = self._services.is_ready()
-        body = {"status": "ready" if ready else "not_ready", "workers": workers}
+        status = "draining" if self._services.draining else "ready" if ready else "not_ready"
+        body = {"status": status, "workers": workers}
         return json_response(body, 200 if ready else 503)
 
     async def metrics(self, request: Request) -> Response:
@@ -70,6 +81,7 @@ def routes(services: Services) -> list[BaseRoute]:
     return [
         Route("/v1/chat/completions", ChatCompletions(services), methods=["POST"]),
         Route("/v1/models", views.models),
+        Route("/v1/models/{name:path}", views.model),
         Route("/health", views.health),
         Route("/ready", views.ready),
         Route("/metrics", views.metrics),

@@ -190,6 +190,8 @@ def _end_ids(
     value = next((value for value in named if value is not None), None)
     if value is None and end_token is not None:
         value = tokenizer.token_to_id(end_token)
-    if value is None:
-        return ()
-    return tuple(value) if isinstance(value, list) else (value,)
+    ids = value if isinstance(value, list) else [] if value is None else [value]
+    tokens = range(tokenizer.get_vocab_size())
+    if not all(isinstance(index, int) and index in tokens for index in ids):
+        raise UnsupportedCheckpoint(f"eos_token_id {value!r} is not among the tokenizer's tokens")
+    return tuple(ids)

@@ -22,6 +22,9 @@ _START_OF_SCAN = 0xDA
 _END_OF_IMAGE = 0xD9
 _APP1 = 0xE1
 _PNG_SIGNATURE_BYTES = 8
+# Of the chunks that a reader may skip: transparency and animation.
+_PNG_PIXEL_EXTRAS = (b"tRNS", b"acTL", b"fcTL", b"fdAT")
+_EXIF = b"eXIf"
 _TIFF_TEXT_TYPES = (1, 2, 6, 7)
 _ORIENTATION = 0x0112
 _SHORT = 3
@@ -58,17 +61,35 @@ def _jpeg_segments(data: bytes) -> Iterator[tuple[int, int]]:
 
 def find_png_exif(data: bytes) -> bytes:
     """The content of a PNG's eXIf chunk, wherever it stands; empty without one."""
-    exif = b""
+    contents = (
+        data[start + 8 : end - 4] for kind, start, end in _png_chunks(data) if kind == _EXIF
+    )
+    return next(contents, b"")
+
+
+def strip_png(data: bytes) -> bytes:
+    """A PNG without what does not concern its pixels: texts, colour profile, dates and the like.
+
+    The library would unpack each of them, and refuse a picture for a text that is too long.
+    """
+    pieces = [(start, end) for kind, start, end in _png_chunks(data) if _is_about_pixels(kind)]
+    return data[:_PNG_SIGNATURE_BYTES] + b"".join(data[start:end] for start, end in pieces)
+
+
+def _is_about_pixels(kind: bytes) -> bool:
+    return kind[:1].isupper() or kind in _PNG_PIXEL_EXTRAS
+
+
+def _png_chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
+    """Yield (kind, start, end) of each chunk, its length and checksum included."""
     position = _PNG_SIGNATURE_BYTES
     number = 0
     while position + 8 <= len(data):
         length, kind = struct.unpack_from(">I4s", data, position)
-        if kind == b"eXIf":
-            exif = data[position + 8 : position + 8 + length]
+        yield kind, position, position + length + 12
         position += length + 12
         number += 1
         _check(number, MAX_PNG_CHUNKS, "chunks")
-    return exif
 
 
 def is_animated_gif(data: bytes) -> bool:

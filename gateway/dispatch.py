@@ -192,11 +192,6 @@ class Dispatcher:
             case _:
                 pass
 
-    def fail_all(self) -> None:
-        """Fail every job: the gateway stops and its workers with it."""
-        for job_id in [*self._encodings, *self._tickets]:
-            self._failed(Failed(job_id=job_id, kind="lost", message="the worker is gone"))
-
     def _send(self, worker: int, message: EncodeJob | GenerateJob) -> None:
         try:
             self._pool.send(worker, message)

@@ -2,7 +2,8 @@
 
 ServeError
   CallerError       BadRequest 400, PromptTooLong 400, ImageRejected 400, ImageTooLarge 413,
-                    BodyTooLarge 413, UnknownModel 404, UnknownRoute 404, WrongMethod 405
+                    BodyTooLarge 413, BodyTimeout 408, UnknownModel 404, UnknownRoute 404,
+                    WrongMethod 405
   BusyError         Overloaded 429, DeadlinePassed 504, NotReady 503
   WorkerError       WorkerFailed 500, WorkerLost 503
 
@@ -59,6 +60,13 @@ class BodyTooLarge(CallerError):
 
     status = 413
     code = "body_too_large"
+
+
+class BodyTimeout(CallerError):
+    """The request body did not arrive in time."""
+
+    status = 408
+    code = "body_timeout"
 
 
 class UnknownModel(CallerError):

@@ -7,13 +7,14 @@ import time
 from contextlib import ExitStack
 
 import anyio
-import anyio.to_thread
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
 from gateway import sse
+from gateway.admit import Permit
 from gateway.answer import Answer, Piece
 from gateway.errors import (
+    BodyTimeout,
     BodyTooLarge,
     DeadlinePassed,
     ImageRejected,
@@ -35,6 +36,8 @@ log = logging.getLogger(__name__)
 _CLIENT_GONE = 499
 # Bodies above this size are parsed in a thread, so that base64 does not hold the event loop.
 _INLINE_BODY_BYTES = 64 * 1024
+# Time that a client who does not read gets to take in an error.
+_LAST_WORDS_SECONDS = 5.0
 
 
 class Exchange:
@@ -71,13 +74,24 @@ class Exchange:
         seconds = time.monotonic() - self._begun
         self._services.metrics.requests.labels(str(status), code).inc()
         self._services.metrics.request_seconds.observe(seconds)
-        log.info("request %s: %d %s, %.3f s", self._request_id, status, code, seconds)
+        log.info(
+            "request %s, job %s: %d %s after %.3f s",
+            self._request_id,
+            self._job_id,
+            status,
+            code or "ok",
+            seconds,
+        )
 
     async def _fail(self, error: ServeError) -> None:
         if isinstance(error, ImageRejected):
             self._services.metrics.images_rejected.labels(error.stage, error.code).inc()
         if self._stream.ended:
             return
+        with anyio.move_on_after(_LAST_WORDS_SECONDS):
+            await self._tell_error(error)
+
+    async def _tell_error(self, error: ServeError) -> None:
         if self._stream.started:
             await self._stream.end(sse.error_frame(error_body(error, self._request_id)) + sse.DONE)
         else:
@@ -87,31 +101,43 @@ class Exchange:
         with ExitStack() as cleanup, anyio.CancelScope() as gone:
             permit = self._services.admission.admit()
             cleanup.callback(permit.release)
+            self._services.running.add(gone)
+            cleanup.callback(self._services.running.discard, gone)
             if self._services.draining:
                 raise NotReady("the server is shutting down")
-            body = await self._read_body()
+            body = await self._read_body(permit)
             if body is None:
                 return
             cleanup.callback(asyncio.create_task(self._watch(gone)).cancel)
             prompt = await self._parse(body)
             del body
             inline = [image.source for image in prompt.images if isinstance(image.source, bytes)]
-            permit.add_image_bytes(sum(len(source) for source in inline))
+            permit.keep(sum(len(source) for source in inline))
             await self._answer(Journey(self._services, prompt, permit), prompt, cleanup)
+        if self._services.is_cut and not self._answered:
+            raise NotReady("the server is shutting down")
 
-    async def _read_body(self) -> bytes | None:
+    async def _read_body(self, permit: Permit) -> bytes | None:
         """The whole body, or nothing when the client left."""
+        seconds = self._services.settings.server.body_seconds
+        try:
+            with anyio.fail_after(seconds):
+                return await self._collect_body(permit)
+        except ClientDisconnect:
+            return None
+        except TimeoutError as error:
+            raise BodyTimeout(f"the request body did not arrive within {seconds:g} s") from error
+
+    async def _collect_body(self, permit: Permit) -> bytes:
         limit = self._services.settings.server.max_body_bytes
         chunks: list[bytes] = []
         num_bytes = 0
-        try:
-            async for chunk in Request(self._scope, self._receive).stream():
-                num_bytes += len(chunk)
-                if num_bytes > limit:
-                    raise BodyTooLarge(f"the request body is larger than {limit} bytes")
-                chunks.append(chunk)
-        except ClientDisconnect:
-            return None
+        async for chunk in Request(self._scope, self._receive).stream():
+            num_bytes += len(chunk)
+            if num_bytes > limit:
+                raise BodyTooLarge(f"the request body is larger than {limit} bytes")
+            permit.hold(len(chunk))
+            chunks.append(chunk)
         return b"".join(chunks)
 
     async def _watch(self, gone: anyio.CancelScope) -> None:
@@ -123,15 +149,19 @@ class Exchange:
         with self._services.metrics.stage("parse"):
             if len(body) <= _INLINE_BODY_BYTES:
                 return self._make_prompt(body)
-            return await anyio.to_thread.run_sync(self._make_prompt, body)
+            # Few at once: each takes several times the memory of its body.
+            return await self._services.decode_pool.run(self._job_id, self._make_prompt, body)
 
     def _make_prompt(self, body: bytes) -> Prompt:
         services = self._services
         request = parse_request(body)
+        if request.unknown_fields:
+            names = ", ".join(request.unknown_fields)
+            log.info("request %s: ignoring unknown fields %.200s", self._request_id, names)
         if request.model != services.served_model_name:
+            name = request.model[:80] if request.model[:80].isprintable() else "asked for"
             raise UnknownModel(
-                f"the model {request.model[:80]!r} is not served here; "
-                f"{services.served_model_name!r} is"
+                f"the model {name!r} is not served here; {services.served_model_name!r} is"
             )
         return make_prompt(
             request,

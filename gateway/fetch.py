@@ -32,6 +32,13 @@ _REDIRECTS = (301, 302, 303, 307, 308)
 _RETRYABLE = (408, 425, 429)
 
 
+_FAILURES: tuple[tuple[type[Exception], str], ...] = (
+    (httpx.ConnectError, "cannot be reached"),
+    (httpx.RemoteProtocolError, "broke off its answer"),
+    (httpx.ReadError, "broke off its answer"),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class SourceImage:
     """One encoded image; what kind it is, its bytes will tell."""
@@ -135,9 +142,9 @@ class Fetcher:
             async with self._client.stream("GET", url) as response:
                 yield response
         except (httpx.HTTPError, httpx.InvalidURL, OSError, UnicodeError) as error:
-            kind = type(error).__name__
+            what = next((words for kind, words in _FAILURES if isinstance(error, kind)), "failed")
             raise _refused(
-                ref, f"host {_host(url)} failed: {kind}", code="fetch_failed", retryable=True
+                ref, f"host {_host(url)} {what}", code="fetch_failed", retryable=True
             ) from error
 
     async def _read(self, ref: ImageRef, response: httpx.Response) -> bytes:
@@ -183,7 +190,8 @@ def _join(url: httpx.URL, location: str, ref: ImageRef) -> str:
 
 
 def _host(url: httpx.URL) -> str:
-    return url.host[:_MAX_HOST_CHARS]
+    # As it goes over the wire: not every name that has an address can be put into letters again.
+    return url.raw_host.decode("ascii")[:_MAX_HOST_CHARS]
 
 
 def _refused(ref: ImageRef, message: str, *, code: str, retryable: bool = False) -> ImageRejected:

@@ -25,6 +25,7 @@ from gateway.container import (
     find_png_exif,
     is_animated_gif,
     read_orientation,
+    strip_png,
 )
 from gateway.errors import ImageRejected, ImageTooLarge, Stage
 from gateway.fetch import SourceImage
@@ -51,7 +52,6 @@ _SIGNATURES = (
     (b"MM\0*", "TIFF"),
 )
 _WALKS: dict[str, Callable[[bytes], object]] = {
-    "PNG": find_png_exif,
     "JPEG": check_jpeg,
     "GIF": is_animated_gif,
     "TIFF": check_tiff,
@@ -132,6 +132,8 @@ def read_header(image: SourceImage, limits: ImageSettings) -> ImageHeader:
 
 def open_picture(data: bytes, name: str) -> ImageFile.ImageFile:
     """The picture with its header read and its pixels not."""
+    if name == "PNG":
+        data = strip_png(data)
     return Image.open(io.BytesIO(data), formats=(name,))
 
 
@@ -144,7 +146,7 @@ def blame_image(image: SourceImage, stage: Stage) -> Iterator[None]:
     except ContainerFault as error:
         raise blame(str(error)) from error
     except FAULTS as error:
-        raise blame(f"damaged or incomplete ({type(error).__name__})") from error
+        raise blame("damaged or incomplete") from error
 
 
 def _open_within(image: SourceImage, name: str, limits: ImageSettings) -> ImageFile.ImageFile:

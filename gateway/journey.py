@@ -74,10 +74,12 @@ class Journey:
         with services.metrics.stage("fetch"):
             source = await services.fetcher.fetch(image)
         if isinstance(image.source, str):
-            self._permit.add_image_bytes(len(source.data))
+            self._permit.hold(len(source.data))
         services.metrics.image_bytes.inc(len(source.data))
         with services.metrics.stage("header"):
-            header = read_header(source, services.settings.images)
+            header = await services.decode_pool.run(
+                self._prompt.request_id, read_header, source, services.settings.images
+            )
         plan = self._plan(source, header)
         digest = await source_digest(source, services.digest_key)
         services.metrics.image_pixels.inc(header.width * header.height)

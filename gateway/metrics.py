@@ -4,7 +4,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+)
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 
@@ -12,11 +18,15 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 
 class Metrics:
     """All metrics of one gateway. Owned by the event loop; made once and passed in."""
 
-    def __init__(self) -> None:
+    def __init__(self, workers: tuple[str, ...] = ()) -> None:
+        # A second series beside each counter, with the time it was made, tells nobody anything.
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # the library types it not
         self.registry = CollectorRegistry()
         self._add_requests()
         self._add_stages()
         self._add_workers()
+        for name in workers:
+            self.worker_lost.labels(name)  # a rate needs the zero before the first death
 
     def _add_requests(self) -> None:
         self.requests_running = Gauge(

@@ -1,5 +1,6 @@
 """JSON bodies, errors and event streams, sent the same way by every route."""
 
+from http import HTTPStatus
 from typing import Any
 
 import orjson
@@ -26,6 +27,8 @@ def error_response(error: ServeError, scope: Scope) -> Response:
     response = json_response(error_body(error, request_id_of(scope)), error.status)
     if error.retry_after_seconds is not None:
         response.headers["retry-after"] = str(error.retry_after_seconds)
+    if error.status == HTTPStatus.REQUEST_TIMEOUT:
+        response.headers["connection"] = "close"  # the rest of the body is not waited for
     return response
 
 

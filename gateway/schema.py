@@ -20,7 +20,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails, PydanticCustomError
 from typing_extensions import TypeAliasType
 
-from gateway.errors import BadRequest
+from gateway.errors import BadRequest, BodyTooLarge
 from gateway.unsupported import (
     HARMLESS_FIELDS,
     MESSAGE_FIELDS,
@@ -32,6 +32,10 @@ ROLES = ("system", "developer", "user", "assistant")
 PART_TYPES = ("text", "image_url")
 MAX_STOPS = 4
 MAX_STOP_CHARS = 1024
+# Parsing cannot be interrupted: it keeps every other request waiting. An honest body holds long
+# strings; one of this many values takes about a second, one of millions would take a minute.
+MAX_BODY_MARKS = 250_000
+_MARKS = (b",", b"[", b"{")
 _MAX_NOTED_FIELDS = 32
 _MAX_ECHO_CHARS = 24
 
@@ -184,7 +188,14 @@ def parse_request(body: bytes) -> ChatRequest:
     Raises:
         BadRequest: the body is no JSON object, a field is missing, of the wrong type, out of
             range, or asks for something that is not supported.
+        BodyTooLarge: the body has too many parts to be looked at.
     """
+    num_marks = sum(map(body.count, _MARKS))
+    if num_marks > MAX_BODY_MARKS:
+        raise BodyTooLarge(
+            f"the request body holds {num_marks} commas and opening brackets; "
+            f"the limit is {MAX_BODY_MARKS}"
+        )
     fields = _load_object(body)
     refuse_unsupported(fields, REQUEST_FIELDS)
     _refuse_in_messages(fields.get("messages"))

@@ -21,6 +21,7 @@ from gateway.header import set_up_pillow
 from gateway.metrics import Metrics
 from gateway.payload import DecodePool
 from gateway.progress import LoadProgress
+from gateway.protocol import Http1
 from gateway.services import Services
 from workers.devices import count_gpus
 from workers.messages import FromWorker, Loading, Ready, StartFailed
@@ -29,6 +30,8 @@ from workers.pool import Pool
 log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.02
+# A signal to a whole process group arrives twice where a parent such as make passes it on.
+_ONE_SIGNAL_SECONDS = 1.0
 # Time that requests which are cut short get to send their error.
 _LAST_WORDS_SECONDS = 1.0
 # Time that workers get to leave by themselves.
@@ -58,6 +61,7 @@ def listen(settings: ServerSettings) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((settings.host, settings.port))
+        listener.listen()  # else another process could bind as well, and one of us be unheard
     except OSError as error:
         listener.close()
         raise StartError(
@@ -67,6 +71,12 @@ def listen(settings: ServerSettings) -> socket.socket:
     return listener
 
 
+def url_of(listener: socket.socket) -> str:
+    """Where a listening socket is reached."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
 def _check_devices(specs: tuple[WorkerSpec, ...], num_gpus: int) -> None:
     allowed = {"cpu", "cuda" if num_gpus else "cpu", *(f"cuda:{i}" for i in range(num_gpus))}
     for spec in specs:
@@ -74,6 +84,11 @@ def _check_devices(specs: tuple[WorkerSpec, ...], num_gpus: int) -> None:
             raise StartError(
                 f"FOVEA_WORKERS asks for {spec.device}; this process sees {num_gpus} CUDA devices"
             )
+
+
+def _check_context(wanted: int, allowed: int) -> None:
+    if wanted > allowed:
+        raise StartError(f"FOVEA_MAX_CONTEXT_TOKENS={wanted}: the checkpoint allows {allowed}")
 
 
 class Gateway:
@@ -87,18 +102,31 @@ class Gateway:
         specs = settings.worker_specs(num_gpus)
         _check_devices(specs, num_gpus)
         self._progress = LoadProgress(tuple(spec.name for spec in specs))
-        self._pool = Pool(settings, specs, on_event=self._on_event, on_lost=self._on_lost)
+        self._pool = self._make_pool(specs)
         self._services = self._make_services()
         self._stop = asyncio.Event()
         self._stop_now = asyncio.Event()
+        self._stopped_at: float | None = None
+
+    def _make_pool(self, specs: tuple[WorkerSpec, ...]) -> Pool:
+        try:
+            return Pool(self._settings, specs, on_event=self._on_event, on_lost=self._on_lost)
+        except (OSError, OverflowError) as error:
+            raise StartError(
+                f"FOVEA_ARENA_BYTES={self._settings.workers.arena_bytes}: cannot set up so much "
+                f"shared memory for each of {len(specs)} workers"
+            ) from error
 
     def _make_services(self) -> Services:
         settings = self._settings
-        metrics = Metrics()
+        metrics = Metrics(tuple(view.name for view in self._pool.fleet().workers))
+        checkpoint = load_checkpoint(settings.model.model)
+        _check_context(settings.model.max_context_tokens, checkpoint.layout.max_context_tokens)
         return Services(
             settings=settings,
-            checkpoint=load_checkpoint(settings.model.model),
-            served_model_name=settings.server.served_model_name or settings.model.model.name,
+            checkpoint=checkpoint,
+            served_model_name=settings.server.served_model_name
+            or settings.model.model.resolve().name,
             metrics=metrics,
             admission=Admission(settings.server),
             fetcher=Fetcher(settings.images),
@@ -121,6 +149,7 @@ class Gateway:
         http = asyncio.create_task(server.serve(sockets=[self._listener]))
         try:
             await self._pool.start()
+            self._say_starting()
             await self._until_ready()
             await self._stop.wait()
             await self._drain()
@@ -130,10 +159,12 @@ class Gateway:
             await http
             await self._services.fetcher.close()
             await self._pool.stop(0 if self._stop_now.is_set() else _LEAVE_SECONDS)
+            log.info("stopped")
 
     def _uvicorn_config(self) -> uvicorn.Config:
         return uvicorn.Config(
             build_app(self._services),
+            http=Http1,
             log_config=None,
             access_log=False,
             lifespan="off",
@@ -152,31 +183,42 @@ class Gateway:
         await ready
         self._say_ready()
 
+    def _say_starting(self) -> None:
+        for view in self._pool.fleet().workers:
+            log.info("starting %s on %s: %s", view.name, view.device, " and ".join(view.roles))
+
     def _say_ready(self) -> None:
-        host, port = self._listener.getsockname()[:2]
         seconds = time.monotonic() - self._begun
         name = self._services.served_model_name
         log.info("ready after %.1f s", seconds)
         print(  # noqa: T201 - the one line that a person at the terminal waits for
             f"Fovea is ready after {seconds:.1f} s. "
-            f"Send requests for the model {name!r} to http://{host}:{port}/v1/chat/completions",
+            f"Send requests for the model {name!r} to {url_of(self._listener)}/v1/chat/completions",
             flush=True,
         )
 
     def _on_signal(self) -> None:
-        if self._stop.is_set():
+        now = time.monotonic()
+        if self._stopped_at is None:
+            self._stopped_at = now
+        elif now - self._stopped_at >= _ONE_SIGNAL_SECONDS:
             self._stop_now.set()
         self._services.draining = True
         self._stop.set()
 
     async def _drain(self) -> None:
-        """Let running requests end; a second signal or the time limit fails them by name."""
+        """Let running requests end; another signal or the time limit fails them by name."""
         running = self._services.admission
-        log.info("stopping: %d requests are running", running.num_running)
+        if running.num_running:
+            log.info(
+                "stopping: waiting up to %g s for the %d running; another signal ends them now",
+                self._settings.server.drain_seconds,
+                running.num_running,
+            )
         await self._until_idle(self._settings.server.drain_seconds)
         if running.num_running:
-            log.warning("stopping: %d requests are cut short", running.num_running)
-            self._services.dispatcher.fail_all()
+            log.warning("stopping: cutting short the %d running", running.num_running)
+            self._services.cut_short()
             await self._until_idle(_LAST_WORDS_SECONDS)
 
     async def _until_idle(self, seconds: float) -> None:

@@ -3,6 +3,8 @@
 import secrets
 from dataclasses import dataclass, field
 
+import anyio
+
 from config.settings import Settings
 from gateway.admit import Admission
 from gateway.checkpoint import Checkpoint
@@ -29,10 +31,18 @@ class Services:
     dispatcher: Dispatcher
     digest_key: bytes = field(default_factory=lambda: secrets.token_bytes(32))
     draining: bool = False
+    running: set[anyio.CancelScope] = field(default_factory=set)  # one for each request in work
+    is_cut: bool = False  # whether those were ended because time to drain ran out
 
     def is_ready(self) -> bool:
         """Whether each role has a worker that takes jobs and the gateway is not stopping."""
         return not self.draining and self.pool.fleet().is_ready
+
+    def cut_short(self) -> None:
+        """End every request in work, wherever it is."""
+        self.is_cut = True
+        for scope in self.running:
+            scope.cancel()
 
     def max_context_tokens(self) -> int:
         """Longest prompt plus answer that every ready engine takes.

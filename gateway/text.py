@@ -116,7 +116,7 @@ def _refuse_long(text: str, checkpoint: Checkpoint, limit: _Limit) -> None:
     head = _tokenize(text[:num_characters], checkpoint)
     # The cut may change how its neighbourhood is split, so the head must not fit by far.
     if len(head.ids) > 2 * limit.context:
-        limit.check(limit.num_image_tokens + len(head.ids), "at least about ")
+        limit.check(limit.num_image_tokens + len(head.ids), "more than ")
 
 
 def _render(turns: Sequence[Turn], checkpoint: Checkpoint) -> Rendered:

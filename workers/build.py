@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from workers.vision.owner import Owner
 
 
-class BrokenLibraries(Exception):
-    """The model libraries cannot be imported; the message says what to do."""
+class CannotStart(Exception):
+    """The model libraries or the device are of no use; the message says what to do."""
 
 
 def build_stages(
@@ -25,13 +25,13 @@ def build_stages(
     """Load the checkpoint and make a stage for each role.
 
     Raises:
-        BrokenLibraries: torch, torchvision or transformers cannot be imported.
+        CannotStart: a library cannot be imported, there is no such device, or no room on it.
         UnsupportedCheckpoint: see the families.
     """
     began_at = time.monotonic()
     model = Path(start.model)
     family = family_of(model)
-    _set_up_libraries(start.num_threads)
+    _set_up_libraries(start)
     load = importlib.import_module(f"workers.families.{family}.load")
     models = load.load_models(model, start.roles, start.device, start.dtype, progress)
     owner = _owner(start, models, arenas) if "vision" in start.roles else None
@@ -45,18 +45,24 @@ def build_stages(
     return owner, engine, ready
 
 
-def _set_up_libraries(num_threads: int) -> None:
+def _set_up_libraries(start: Start) -> None:
     try:
         torch = importlib.import_module("torch")
         importlib.import_module("torchvision")
         importlib.import_module("transformers")
     except (ImportError, OSError, RuntimeError) as error:
-        raise BrokenLibraries(
+        raise CannotStart(
             f"torch, torchvision and transformers do not work together: {error}. Install them "
             "again in one go, from one package index: pip install --force-reinstall "
             "torch torchvision transformers"
         ) from error
-    torch.set_num_threads(num_threads)
+    num_gpus = torch.cuda.device_count()
+    if start.device != "cpu" and (torch.device(start.device).index or 0) >= num_gpus:
+        raise CannotStart(
+            f"there is no device {start.device}: torch {torch.__version__} finds {num_gpus} CUDA "
+            "devices; FOVEA_WORKERS names the devices to use"
+        )
+    torch.set_num_threads(start.num_threads)
 
 
 def _owner(start: Start, models: Any, arenas: Arenas) -> "Owner":
@@ -66,15 +72,23 @@ def _owner(start: Start, models: Any, arenas: Arenas) -> "Owner":
 
 
 def _engine(start: Start, models: Any, arenas: Arenas) -> "Engine":
+    from torch import OutOfMemoryError
+
     from workers.language.engine import Engine
 
-    return Engine(
-        models.text,
-        load_layout(Path(start.model)),
-        arenas,
-        kv_cache_tokens=start.kv_cache_tokens,
-        kv_block_tokens=start.kv_block_tokens,
-        max_step_tokens=start.max_step_tokens,
-        max_step_sequences=start.max_step_sequences,
-        max_context_tokens=start.max_context_tokens,
-    )
+    try:
+        return Engine(
+            models.text,
+            load_layout(Path(start.model)),
+            arenas,
+            kv_cache_tokens=start.kv_cache_tokens,
+            kv_block_tokens=start.kv_block_tokens,
+            max_step_tokens=start.max_step_tokens,
+            max_step_sequences=start.max_step_sequences,
+            max_context_tokens=start.max_context_tokens,
+        )
+    except (MemoryError, OutOfMemoryError) as error:
+        raise CannotStart(
+            f"{start.device} has no room for the KV cache; FOVEA_KV_CACHE_TOKENS="
+            f"{start.kv_cache_tokens} sets its size"
+        ) from error

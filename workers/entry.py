@@ -13,7 +13,7 @@ import msgspec
 
 from config.logs import set_up_logs
 from workers.arena import Arenas
-from workers.build import BrokenLibraries, build_stages
+from workers.build import CannotStart, build_stages
 from workers.families import UnsupportedCheckpoint
 from workers.messages import Loading, Start, StartFailed
 from workers.stage import Build
@@ -68,7 +68,7 @@ def serve(channel: Channel, arenas: Arenas, build: Build) -> int:
 
 
 def _explain(error: Exception) -> str:
-    if isinstance(error, BrokenLibraries | UnsupportedCheckpoint):
+    if isinstance(error, CannotStart | UnsupportedCheckpoint):
         return str(error)
     logger.error("cannot start", exc_info=error)
     return f"{type(error).__name__}: {error}"

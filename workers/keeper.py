@@ -183,7 +183,8 @@ class Keeper:
         self._failure = reason
         jobs, self._jobs = self._jobs, {}
         level = logging.INFO if self._stopping.is_set() else logging.ERROR
-        logger.log(level, "%s %s; it held %d jobs", self._start.name, reason, len(jobs))
+        held = f"; it held {len(jobs)} jobs" if jobs else ""
+        logger.log(level, "%s %s%s", self._start.name, reason, held)
         for job_id in jobs:
             self._hand_on(self._lost(job_id, reason))
         if not self._stopping.is_set():

@@ -134,6 +134,7 @@ async def _spawn(launch: Launch, connection: int) -> asyncio.subprocess.Process:
         pass_fds=(connection, *launch.arenas),
         env=launch.environment,
         cwd=ROOT,
+        start_new_session=True,  # Ctrl-C is for the gateway, which lets the workers leave
     )
 
 

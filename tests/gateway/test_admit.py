@@ -15,25 +15,27 @@ def test_a_request_over_the_limit_is_refused_with_both_numbers() -> None:
     admission.admit()
 
 
-def test_image_bytes_are_bounded_over_all_requests_and_given_back() -> None:
+def test_bytes_are_bounded_over_all_requests_and_given_back() -> None:
     limit = 1 << 20
-    admission = Admission(ServerSettings(max_image_bytes_in_flight=limit))
+    admission = Admission(ServerSettings(max_bytes_in_flight=limit))
     first, second = admission.admit(), admission.admit()
-    first.add_image_bytes(limit - 10)
-    second.add_image_bytes(10)
+    first.hold(limit - 10)
+    second.hold(10)
     with pytest.raises(Overloaded, match=f"the limit is {limit}"):
-        second.add_image_bytes(1)
+        second.hold(1)
+    first.keep(limit - 15)
+    second.hold(5)
     first.release()
-    second.add_image_bytes(limit - 10)
+    second.hold(limit - 15)
     second.release()
-    assert (admission.num_running, admission.image_bytes) == (0, 0)
+    assert (admission.num_running, admission.num_bytes) == (0, 0)
 
 
 def test_releasing_twice_gives_back_once() -> None:
     admission = Admission(ServerSettings())
     permit, other = admission.admit(), admission.admit()
-    permit.add_image_bytes(5)
+    permit.hold(5)
     permit.release()
     permit.release()
-    assert (admission.num_running, admission.image_bytes) == (1, 0)
+    assert (admission.num_running, admission.num_bytes) == (1, 0)
     other.release()

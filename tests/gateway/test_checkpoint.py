@@ -216,6 +216,19 @@ def test_ends_are_found_in_every_place_in_order(folder: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("ids", ["x", [1, None], 10**6, -1, 1.5, [[1]]])
+def test_an_end_that_is_no_token_is_refused(folder: Path, ids: Any) -> None:
+    change(folder / "generation_config.json", eos_token_id=ids)
+    with pytest.raises(UnsupportedCheckpoint, match="eos_token_id"):
+        load_checkpoint(folder)
+
+
+def test_json_that_is_too_deep_is_refused(folder: Path) -> None:
+    (folder / "config.json").write_text("[" * 100_000)
+    with pytest.raises(UnsupportedCheckpoint, match=r"config\.json"):
+        load_checkpoint(folder)
+
+
 def test_loading_and_building_need_no_torch() -> None:
     program = (
         "import sys; from pathlib import Path; import gateway.text, gateway.sse;"

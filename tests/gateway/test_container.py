@@ -17,6 +17,7 @@ from gateway.container import (
     find_png_exif,
     is_animated_gif,
     read_orientation,
+    strip_png,
 )
 from tests.gateway.files import FILES, orientation, png_chunk, png_with, tiff
 from tests.pictures import encoded, noise
@@ -75,6 +76,16 @@ def test_a_flood_of_png_chunks_is_refused() -> None:
 @pytest.mark.parametrize("place", [b"IDAT", b"IEND"])
 def test_the_exif_of_a_png_is_found_wherever_it_stands(place: bytes) -> None:
     assert find_png_exif(png_with(png_chunk(b"eXIf", b"MM\0*"), place)) == b"MM\0*"
+
+
+def test_a_stripped_png_keeps_what_its_pixels_need() -> None:
+    for name in (name for name in FILES if name.startswith("png")):
+        texts = png_chunk(b"tEXt", b"a\0b"), png_chunk(b"pHYs", bytes(9)), png_chunk(b"eXIf", b"MM")
+        plain = strip_png(FILES[name])
+        at = plain.index(b"IDAT") - 4
+        assert strip_png(plain[:at] + b"".join(texts) + plain[at:]) == plain
+        assert (b"tRNS" in plain) == (b"tRNS" in FILES[name])
+        assert (b"fdAT" in plain) == (name == "png-two")
 
 
 def test_a_flood_of_gif_blocks_is_refused() -> None:

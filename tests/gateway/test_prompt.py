@@ -2,6 +2,7 @@
 
 import base64
 import random
+import time
 from typing import Any
 from urllib.parse import quote
 
@@ -9,6 +10,7 @@ import orjson
 import pytest
 
 from config.settings import ImageSettings
+from gateway.datauri import decode_data_uri
 from gateway.errors import BadRequest, ImageRejected, ImageTooLarge
 from gateway.prompt import UNCAPPED_TOKENS, ImageSlot, Prompt, SamplingDefaults, make_prompt
 from gateway.schema import parse_request
@@ -157,6 +159,7 @@ def rejected(url: str) -> ImageRejected:
         ("data:image/png;base64;charset=x,AAAA", "invalid_data_uri"),
         ("data:", "invalid_data_uri"),
         ("data:base64,AAAA", "invalid_data_uri"),
+        (f"data:image/png;{'a;' * 600}base64,{DIGITS}", "invalid_data_uri"),
         ("data:video/jpeg;base64,AAAA,AAAA", "unsupported_media_type"),
         ("data:text/html;base64,AAAA", "unsupported_media_type"),
         ("data:image/png;base64,@@@@", "invalid_base64"),
@@ -167,6 +170,7 @@ def rejected(url: str) -> ImageRejected:
         ("data:image/png;base64,AAAA,AAAA", "invalid_base64"),
         ("data:image/png;base64,AAA\u00e9", "invalid_base64"),
         ("data:image/png;base64,AAA%zz", "invalid_base64"),
+        ("data:image/png;base64,AAA%41", "invalid_base64"),
         ("data:image/png;base64,====", "invalid_base64"),
         ("", "unsupported_scheme"),
         ("/etc/hostname", "unsupported_scheme"),
@@ -203,6 +207,14 @@ def test_a_larger_data_uri_is_refused_with_both_numbers(num_bytes: int) -> None:
 
 def test_size_is_checked_before_the_digits_are() -> None:
     assert isinstance(rejected("data:image/png;base64," + "@" * 9000), ImageTooLarge)
+
+
+def test_a_payload_of_nothing_but_escapes_takes_no_time() -> None:
+    url = "data:image/png;base64," + "%41%" * 1_000_000
+    begun = time.monotonic()
+    with pytest.raises(ImageRejected, match="base64"):
+        decode_data_uri(url, 0, "image_url", max_bytes=len(url))
+    assert time.monotonic() - begun < 0.5
 
 
 def test_random_payloads_give_the_right_bytes_or_a_refusal() -> None:

@@ -8,8 +8,8 @@ import orjson
 import pytest
 from pydantic import ValidationError
 
-from gateway.errors import BadRequest
-from gateway.schema import ChatRequest, parse_request
+from gateway.errors import BadRequest, BodyTooLarge
+from gateway.schema import MAX_BODY_MARKS, ChatRequest, parse_request
 from gateway.unsupported import HARMLESS_FIELDS, REQUEST_FIELDS
 
 TEXT = {"type": "text", "text": "What is it?"}
@@ -256,3 +256,16 @@ def test_flipped_bytes_are_parsed_or_refused_and_nothing_else() -> None:
         data = bytearray(whole)
         data[random_source.randrange(len(data))] = ord(random_source.choice(string.printable))
         _outcome(bytes(data))
+
+
+@pytest.mark.parametrize("value", [[], {}, 1, {"role": "user", "content": "x"}])
+def test_a_body_of_too_many_values_is_refused_before_it_is_parsed(value: Any) -> None:
+    many = body(messages=[value] * (MAX_BODY_MARKS // 2 + 1), user=[value] * (MAX_BODY_MARKS // 2))
+    with pytest.raises(BodyTooLarge, match=str(MAX_BODY_MARKS)) as caught:
+        parse_request(many)
+    assert caught.value.status == 413
+
+
+def test_a_long_text_with_many_commas_is_taken() -> None:
+    text = "1.5, " * (MAX_BODY_MARKS - 20)
+    assert parse_request(content(text)).messages[0].content == text

@@ -159,6 +159,14 @@ def test_null_means_absent(demo: Server) -> None:
     assert demo.post(body).status_code == 200
 
 
+@pytest.mark.parametrize("offer", ["h2c", "H2C"])
+def test_an_offer_of_http_2_does_not_cost_the_body(demo: Server, offer: str) -> None:
+    headers = {"connection": "Upgrade, HTTP2-Settings", "upgrade": offer, "http2-settings": "AAMA"}
+    response = httpx.post(f"{demo.url}/v1/chat/completions", content=b"{}", headers=headers)
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == "model"
+
+
 def test_the_official_client_raises_its_own_exceptions(demo: Server) -> None:
     create = demo.client.chat.completions.create
     with pytest.raises(openai.NotFoundError):

@@ -17,7 +17,10 @@ from config.workers import parse_workers
 from tests.fakes import FAKE_COMMAND, HIDDEN
 from workers.families.plan import ImagePlan
 from workers.messages import (
+    Encoded,
     EncodeJob,
+    Failed,
+    Finished,
     FromWorker,
     GenerateJob,
     Pixels,
@@ -130,6 +133,10 @@ def start_message(model: str, roles: tuple[str, ...]) -> Start:
         max_step_tokens=64,
         max_step_sequences=64,
     )
+
+
+def last_events(events: list[FromWorker]) -> list[Encoded | Finished | Failed]:
+    return [event for event in events if isinstance(event, Encoded | Finished | Failed)]
 
 
 def encode_job(job_id: str, pixels: Region, target: Region) -> EncodeJob:

@@ -139,7 +139,7 @@ def test_room_goes_to_the_longest_waiting_even_if_a_smaller_one_fits() -> None:
         assert (await small).offset > SIZE // 2
         arena.check()
 
-    asyncio.run(scenario())
+    asyncio.run(asyncio.wait_for(scenario(), 5))
 
 
 def test_whoever_gives_up_waiting_lets_the_next_one_in() -> None:
@@ -153,7 +153,7 @@ def test_whoever_gives_up_waiting_lets_the_next_one_in() -> None:
         assert arena.allocate(100) is not None
         arena.check()
 
-    asyncio.run(scenario())
+    asyncio.run(asyncio.wait_for(scenario(), 5))
 
 
 def test_region_given_in_the_moment_of_giving_up_is_not_lost() -> None:
@@ -169,7 +169,7 @@ def test_region_given_in_the_moment_of_giving_up_is_not_lost() -> None:
         assert arena.num_bytes_used == 0
         arena.check()
 
-    asyncio.run(scenario())
+    asyncio.run(asyncio.wait_for(scenario(), 5))
 
 
 def test_what_can_never_fit_is_refused_at_once() -> None:
@@ -197,4 +197,4 @@ def test_waiting_under_random_cancellation_ends_with_an_empty_arena() -> None:
         assert arena.num_bytes_used == 0
         assert any(not task.cancelled() for task in tasks)
 
-    asyncio.run(scenario())
+    asyncio.run(asyncio.wait_for(scenario(), 5))

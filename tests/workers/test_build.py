@@ -3,12 +3,13 @@
 import os
 import sys
 
+import msgspec
 import pytest
 
 from config.settings import DEMO_MODEL
 from tests.workers.harness import start_message
 from workers.arena import Arena, Arenas
-from workers.build import BrokenLibraries, build_stages
+from workers.build import CannotStart, build_stages
 
 pytestmark = pytest.mark.slow
 
@@ -38,5 +39,18 @@ def test_stages_and_facts_are_those_of_the_roles(roles: tuple[str, ...]) -> None
 
 def test_libraries_that_cannot_be_imported_are_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torchvision", None)
-    with pytest.raises(BrokenLibraries, match="pip install --force-reinstall torch torchvision"):
+    with pytest.raises(CannotStart, match="pip install --force-reinstall torch torchvision"):
         build_stages(start_message(str(DEMO_MODEL), ("vision",)), arenas(), lambda _, __: None)
+
+
+def test_device_that_is_not_there_is_named() -> None:
+    start = msgspec.structs.replace(start_message(str(DEMO_MODEL), ("vision",)), device="cuda:99")
+    with pytest.raises(CannotStart, match=r"cuda:99.*FOVEA_WORKERS"):
+        build_stages(start, arenas(), lambda _, __: None)
+
+
+def test_a_kv_cache_that_fits_no_memory_is_named() -> None:
+    start = start_message(str(DEMO_MODEL), ("language",))
+    start = msgspec.structs.replace(start, kv_cache_tokens=10**12)
+    with pytest.raises(CannotStart, match=r"cpu.*FOVEA_KV_CACHE_TOKENS=1000000000000"):
+        build_stages(start, arenas(), lambda _, __: None)

@@ -88,6 +88,7 @@ def test_receive_without_wait_returns_at_once(
     assert Channel(sockets[1]).receive(wait=False) == []
 
 
+@pytest.mark.slow
 def test_slow_reader_bounds_the_backlog_and_loses_nothing(
     sockets: tuple[socket.socket, socket.socket],
 ) -> None:

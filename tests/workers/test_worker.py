@@ -125,6 +125,7 @@ def start_both(peer: Peer) -> None:
     peer.start(FakeEncoder(peer.arenas), FakeLanguage(peer.arenas))
 
 
+@pytest.mark.slow
 def test_both_roles_share_one_loop(peer: Peer) -> None:
     start_both(peer)
     peer.send(pack(prompt_job("long", [SLOW], max_tokens=10)), pack(image("a")))

@@ -1,7 +1,7 @@
 """Registry of model families: which folder knows a checkpoint's `model_type`.
 
-A family is a folder with three files. `layout` is torch-free and runs in the gateway and in the
-engine; `vision` and `text` run in workers.
+A family is a folder. Its `layout` is torch-free and runs in the gateway and in the engine; `load`,
+`vision` and `text` run in workers.
 """
 
 import importlib
@@ -64,7 +64,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UnsupportedCheckpoint(f"cannot read {path}: {error}") from error
     if not isinstance(value, dict):
         raise UnsupportedCheckpoint(f"{path} holds no JSON object")
@@ -77,6 +77,10 @@ def family_of(model: Path) -> str:
     Raises:
         UnsupportedCheckpoint: no config.json, or a model_type that no family serves.
     """
+    if not model.is_dir():
+        raise UnsupportedCheckpoint(
+            f"FOVEA_MODEL={model}: no such folder; download the checkpoint and give its folder"
+        )
     model_type = read_json(model / "config.json").get("model_type")
     if model_type not in FAMILIES:
         supported = ", ".join(sorted(FAMILIES))

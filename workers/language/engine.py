@@ -4,11 +4,14 @@ import logging
 import time
 from typing import Literal
 
+import torch
+
+from workers.arena import Arenas
 from workers.families import Layout
 from workers.families.decoder import Decoder
 from workers.language.blocks import BlockPool
 from workers.language.inputs import InputBuilder
-from workers.language.prompts import Arenas, JobRefused, Prompt, PromptReader
+from workers.language.prompts import JobRefused, Prompt, PromptReader
 from workers.language.runner import Runner, default_kv_tokens
 from workers.language.sampler import Draw, choose
 from workers.language.scheduler import Scheduler, Step
@@ -122,6 +125,8 @@ class Engine:
         """Run a step; a fault in it ends its sequences and nothing else."""
         try:
             self._compute(step)
+        except torch.AcceleratorError:
+            raise  # nothing works on the device any more; a new process may do better
         except Exception:
             logger.exception("a step of %d sequences failed", len(step.slices))
             for piece in step.slices:

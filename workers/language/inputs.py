@@ -49,7 +49,8 @@ class InputBuilder:
         for first, piece in zip(firsts.tolist(), slices, strict=False):
             prompt = prompts[piece.sequence.job_id]
             self._fill(numbers[:, first : first + piece.length], piece, prompt)
-            splices += _splices(first, piece, prompt)
+            if piece.start < piece.sequence.num_prompt_tokens:
+                splices += _splices(first, piece, prompt)
         table = _to_device(numbers, device)
         chosen = [index for index, piece in enumerate(slices) if piece.is_last]
         return StepTensors(

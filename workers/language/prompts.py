@@ -2,23 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from workers.arena import Arenas, BadRegion
 from workers.families import Layout
 from workers.families.decoder import Decoder
-from workers.messages import FailKind, GenerateJob, Region, Span
-
-
-class Arenas(Protocol):
-    """The shared memory that links carry bulk bytes in."""
-
-    def view(self, region: Region) -> memoryview:
-        """The bytes of a region."""
-        ...
+from workers.messages import FailKind, GenerateJob, Span
 
 
 class JobRefused(Exception):
@@ -99,7 +92,10 @@ class PromptReader:
         if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
             raise JobRefused("internal", f"embeddings of type {reference.dtype!r}")
         count = int(np.prod(expected))
-        content = self.arenas.view(reference.region)
+        try:
+            content = self.arenas.view(reference.region)
+        except BadRegion as error:
+            raise JobRefused("internal", str(error)) from error
         if content.nbytes < count * dtype.itemsize:
             raise JobRefused(
                 "internal", f"embeddings are {content.nbytes} bytes, not {count * dtype.itemsize}"

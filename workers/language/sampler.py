@@ -9,6 +9,8 @@ from torch import Tensor
 
 from workers.messages import Sampling
 
+NUM_CANDIDATES = 1024  # best tokens that are sorted first; sorting a whole vocabulary is slow
+
 
 @dataclass(frozen=True, slots=True)
 class Draw:
@@ -54,29 +56,63 @@ def _draw_from_all(scores: Tensor, draws: list[Draw]) -> Tensor:
 
 
 def _draw_from_best(scores: Tensor, draws: list[Draw]) -> Tensor:
-    """The same after top_k and top_p; the only way that has to sort."""
+    """The same after top_k and top_p, which nearly always leave a few of the best."""
     scores = scores / _column([draw.sampling.temperature for draw in draws], scores)
-    ordered, order = scores.sort(dim=-1, descending=True, stable=True)
+    candidates = scores.topk(min(NUM_CANDIDATES, scores.shape[-1])).indices
+    tokens, is_certain = _draw_among(candidates, scores, draws)
+    rows = [row for row, certain in enumerate(is_certain.tolist()) if not certain]
+    if rows:
+        index = torch.tensor(rows, device=scores.device)
+        everything = torch.arange(scores.shape[-1], device=scores.device).expand(len(rows), -1)
+        left = [draws[row] for row in rows]
+        tokens[index], _ = _draw_among(everything, scores[index], left)
+    return tokens
+
+
+def _draw_among(candidates: Tensor, scores: Tensor, draws: list[Draw]) -> tuple[Tensor, Tensor]:
+    """Draw from candidate ids [rows, candidates], none of which is worse than any other token.
+
+    Returns:
+        int64 [rows], and bool [rows]: whether more candidates could not have changed it
+    """
+    candidates = candidates.sort(-1).values  # equals stay in the order of their ids
+    ordered, order = scores.gather(-1, candidates).sort(dim=-1, descending=True, stable=True)
+    worst = ordered[:, -1].clone()
     _keep_top_k(ordered, [draw.sampling.top_k for draw in draws])
-    _keep_top_p(ordered, [draw.sampling.top_p for draw in draws])
-    return order.gather(-1, _invert(ordered, draws)[:, None])[:, 0]
+    has_top_k = torch.tensor([draw.sampling.top_k > 0 for draw in draws], device=scores.device)
+    least_of_top_k = _least_kept(ordered)
+    # The best score is 0, so no exponential overflows.
+    of_all = scores.exp().sum(-1, dtype=torch.float64)
+    of_kept = ordered.exp().sum(-1, dtype=torch.float64)
+    _keep_top_p(ordered, torch.where(has_top_k, of_kept, of_all), draws)
+    # With top_k the mass that top_p cuts is that of the kept, so they have to be all there.
+    is_certain = torch.where(has_top_k, least_of_top_k, _least_kept(ordered)) > worst
+    tokens = candidates.gather(-1, order.gather(-1, _invert(ordered, draws)[:, None]))
+    return tokens[:, 0], is_certain
 
 
 def _keep_top_k(ordered: Tensor, limits: list[int]) -> None:
-    """Cut scores [rows, vocab], largest first, below the k-th; equals of the k-th stay."""
+    """Cut scores [rows, candidates], largest first, below the k-th; equals of the k-th stay."""
     size = ordered.shape[-1]
     last = torch.tensor([min(limit or size, size) - 1 for limit in limits], device=ordered.device)
     ordered.masked_fill_(ordered < ordered.gather(-1, last[:, None]), -torch.inf)
 
 
-def _keep_top_p(ordered: Tensor, limits: list[float]) -> None:
-    """Cut scores [rows, vocab], largest first, after the fewest whose mass reaches the limit."""
-    mass = ordered.double().softmax(-1)
+def _keep_top_p(ordered: Tensor, total: Tensor, draws: list[Draw]) -> None:
+    """Cut scores [rows, candidates], largest first, after the fewest whose mass reaches top_p.
+
+    `total` is what the exponentials of all scores of a row add up to, float64 [rows].
+    """
+    mass = ordered.double().exp() / total[:, None]
     before = mass.cumsum(-1) - mass
-    limit = _column([limit if limit < 1 else torch.inf for limit in limits], before)
-    is_cut = before >= limit
+    limits = [draw.sampling.top_p if draw.sampling.top_p < 1 else torch.inf for draw in draws]
+    is_cut = before >= _column(limits, before)
     is_cut[:, 0] = False
     ordered.masked_fill_(is_cut, -torch.inf)
+
+
+def _least_kept(ordered: Tensor) -> Tensor:
+    return ordered.masked_fill(ordered.isneginf(), torch.inf).amin(-1)
 
 
 def _invert(scores: Tensor, draws: list[Draw]) -> Tensor:

@@ -181,6 +181,14 @@ def test_unsupported_features_are_refused(
         read_layout(editable)
 
 
+@pytest.mark.parametrize("section", [None, {}, [], "x", {"hidden_size": 8}])
+def test_a_text_model_of_unknown_size_is_refused(editable: Path, section: Any) -> None:
+    edit(editable / "config.json", text_config=section)
+
+    with pytest.raises(UnsupportedCheckpoint, match=r"text_config|hidden_size|num_hidden_layers"):
+        read_layout(editable)
+
+
 @pytest.mark.parametrize("rope", [{"rope_type": "dynamic"}, {"type": "longrope"}])
 def test_rotary_angles_that_depend_on_the_batch_are_refused(
     editable: Path, rope: dict[str, Any]

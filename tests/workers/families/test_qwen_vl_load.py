@@ -158,8 +158,18 @@ def test_left_over_weights_are_refused(copy: Path) -> None:
 def test_weights_of_another_shape_are_refused(copy: Path) -> None:
     replace_weights(copy, weights(copy) | {"lm_head.weight": torch.zeros(5, 5)})
 
-    with pytest.raises(UnsupportedCheckpoint):
+    with pytest.raises(UnsupportedCheckpoint, match=r"mismatched keys .*lm_head\.weight"):
         load_parts(copy, BOTH, "float32", ignore)
+
+
+def test_a_setting_of_a_wrong_type_is_refused_in_one_line(copy: Path) -> None:
+    config = json.loads((copy / "config.json").read_text())
+    config["text_config"]["rms_norm_eps"] = "small"
+    (copy / "config.json").write_text(json.dumps(config))
+
+    with pytest.raises(UnsupportedCheckpoint, match="rms_norm_eps") as caught:
+        load_parts(copy, BOTH, "float32", ignore)
+    assert "\n" not in str(caught.value)
 
 
 def test_truncated_weights_are_refused(copy: Path) -> None:
@@ -175,6 +185,15 @@ def test_folder_without_weights_is_refused(copy: Path) -> None:
         file.unlink()
 
     with pytest.raises(UnsupportedCheckpoint, match="safetensors"):
+        load_parts(copy, BOTH, "float32", ignore)
+
+
+def test_an_index_that_names_no_weights_is_refused(copy: Path) -> None:
+    for file in copy.glob("model*.safetensors"):
+        file.unlink()
+    (copy / "model.safetensors.index.json").write_text("{}")
+
+    with pytest.raises(UnsupportedCheckpoint, match="cannot load"):
         load_parts(copy, BOTH, "float32", ignore)
 
 

@@ -13,8 +13,12 @@ from PIL import Image
 from torch import Tensor
 
 from tests.checkpoints import MODEL_TYPES, make_checkpoint
+from workers.families.qwen_vl.tower_attention import Run, TowerAttention, runs_of
 from workers.families.qwen_vl.vision import Grid, VisionModel
 
+SEGMENTS = [16, 16, 8, 16, 4]  # with equal neighbours, and equal ones that are apart
+# Of the largest value. In bfloat16 one step of rounding is 2**-8.
+TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 2**-7}
 SIZES = [(64, 96), (150, 90), (33, 210), (120, 121)]
 
 
@@ -76,6 +80,21 @@ def largest_difference(case: Case, embeddings: list[Tensor]) -> float:
     return worst
 
 
+def attention_difference(case: Case, segments: list[int], dtype: torch.dtype) -> float:
+    """A block's attention over `segments` against the library's over `SEGMENTS`."""
+    tower = copy.deepcopy(case.model.model.visual)
+    attention = tower.blocks[0].attn.to(dtype)
+    random = torch.Generator().manual_seed(3)
+    hidden = torch.randn(sum(SEGMENTS), attention.dim, generator=random).to(dtype)
+    places = torch.randint(0, 30, (sum(SEGMENTS), 2), generator=random)
+    rotation = tower.rotary_pos_emb(hidden, places)
+    ends = torch.tensor([0, *SEGMENTS]).cumsum(0)
+    with torch.no_grad():
+        expected = attention(hidden, ends, position_embeddings=rotation)
+        actual = TowerAttention(attention)(hidden, runs_of(segments), rotation)
+    return float((actual - expected).abs().max() / expected.abs().max())
+
+
 def test_batch_of_sizes_equals_one_by_one_transformers(case: Case) -> None:
     vision = owned(case)
 
@@ -93,6 +112,45 @@ def test_images_alone_equal_images_in_a_batch(case: Case) -> None:
     ]
 
     assert largest_difference(case, alone) < 1e-5
+
+
+def test_images_of_one_size_share_nothing_but_the_computation(case: Case) -> None:
+    vision = owned(case)
+    pair = [case.patches[1], -case.patches[1]]
+
+    together = vision.encode(torch.cat(pair), [case.grids[1]] * 2)
+
+    for embedding, patches in zip(together, pair, strict=True):
+        expected = reference(case, patches, case.grids[1])
+        assert (embedding - expected).abs().max() < 1e-5 * expected.abs().max()
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
+def test_attention_equals_the_library_s(case: Case, dtype: torch.dtype) -> None:
+    assert attention_difference(case, SEGMENTS, dtype) < TOLERANCES[dtype]
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
+@pytest.mark.parametrize("segments", [[16, 8, 16, 16, 4], [32, 8, 16, 4], [60]], ids=str)
+def test_the_right_segments_matter(case: Case, dtype: torch.dtype, segments: list[int]) -> None:
+    assert attention_difference(case, segments, dtype) > 4 * TOLERANCES[dtype]
+
+
+def test_equal_neighbours_make_a_run() -> None:
+    assert runs_of(SEGMENTS) == (Run(0, 2, 16), Run(32, 1, 8), Run(40, 1, 16), Run(56, 1, 4))
+
+
+def test_equal_windows_are_attended_to_in_one_call(case: Case) -> None:
+    vision = owned(case)
+    depth = case.model.config.vision_config.depth
+
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        vision.encode(case.patches[1], case.grids[1:2])
+
+    calls = sum(event.name == "aten::scaled_dot_product_attention" for event in profile.events())
+    # Of six windows four are smaller: three at the edges, of one size, and one in the corner.
+    num_windowed = 2 if case.model.config.model_type == "qwen2_5_vl" else 0
+    assert calls == (depth - num_windowed) + num_windowed * 3
 
 
 def test_the_right_grid_matters(case: Case) -> None:

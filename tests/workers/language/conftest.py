@@ -8,7 +8,7 @@ import torch
 
 from config.settings import DEMO_MODEL
 from tests.checkpoints import MODEL_TYPES, make_checkpoint
-from tests.workers.language.models import Model, load_model
+from tests.workers.language.models import LentArenas, Model, load_model
 
 NAMES = (*MODEL_TYPES, "demo")
 
@@ -40,3 +40,9 @@ def model(request: pytest.FixtureRequest, model_of: Callable[[str], Model]) -> M
 def deep_model(model_of: Callable[[str], Model]) -> Model:
     """The random model with deepstack."""
     return model_of("qwen3_vl")
+
+
+@pytest.fixture
+def arenas() -> LentArenas:
+    """Shared memory that a test lays embeddings down in."""
+    return LentArenas()

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from tests.workers.language.models import ListArenas, Model
+from tests.workers.language.models import LentArenas, Model, Request
 from workers.language.engine import Engine
 from workers.messages import Failed, Finished, FromWorker, GenerateJob, Tokens
 
 
-def make_engine(model: Model, arenas: ListArenas, **limits: int) -> Engine:
+def make_engine(model: Model, arenas: LentArenas, **limits: int) -> Engine:
     defaults = {
         "kv_cache_tokens": 8192,
         "kv_block_tokens": 16,
@@ -43,3 +43,18 @@ def run(engine: Engine, jobs: Sequence[GenerateJob], num_at_once: int) -> list[F
         num_open -= sum(isinstance(event, Finished | Failed) for event in new)
         events += new
     return events
+
+
+def text_request(num_tokens: int, max_tokens: int, first: int = 1) -> Request:
+    ids = [(first + 7 * index) % 700 for index in range(num_tokens)]
+    return Request(ids, [], [], [], [], max_tokens)
+
+
+def last_events(events: list[FromWorker]) -> dict[str, Finished | Failed]:
+    last = [event for event in events if isinstance(event, Finished | Failed)]
+    assert len({event.job_id for event in last}) == len(last)
+    return {event.job_id: event for event in last}
+
+
+def drain(engine: Engine) -> list[FromWorker]:
+    return run(engine, [], 1)

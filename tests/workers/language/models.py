@@ -1,5 +1,6 @@
 """Library models beside the engine's adapter of the same weights, and random requests for them."""
 
+import os
 import random
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ import torch
 import transformers
 from torch import Tensor
 
+from workers.arena import Arena, Arenas
 from workers.families import Layout, load_layout
 from workers.families.qwen_vl.text import TextModel
 from workers.messages import GenerateJob, Region, Sampling, Span, TensorRef
@@ -43,21 +45,21 @@ class Request:
         return len(self.token_ids)
 
 
-class ListArenas:
-    """Arenas that are plain byte arrays."""
+class LentArenas(Arenas):
+    """A worker's arenas, of which the test is the gateway."""
 
     def __init__(self) -> None:
-        self.contents: list[bytearray] = []
-
-    def view(self, region: Region) -> memoryview:
-        content = memoryview(self.contents[region.arena])
-        return content[region.offset : region.offset + region.num_bytes]
+        self.arena = Arena(0, 64 << 20)
+        self.regions: list[Region] = []
+        super().__init__([os.dup(self.arena.file_number)])
 
     def store(self, tensor: Tensor) -> TensorRef:
-        """Put a tensor behind a few bytes that are not its own."""
-        raw = tensor.contiguous().view(torch.uint8).numpy().tobytes()
-        self.contents.append(bytearray(64) + raw)
-        region = Region(arena=len(self.contents) - 1, offset=64, num_bytes=len(raw))
+        """Lay a tensor down where an owner would."""
+        content = tensor.contiguous().view(torch.uint8).numpy().tobytes()
+        region = self.arena.allocate(len(content))
+        assert region is not None
+        self.arena.view(region)[: len(content)] = content
+        self.regions.append(region)
         return TensorRef(region, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
 
 
@@ -118,20 +120,20 @@ def inputs_for_library(request: Request) -> dict[str, Tensor]:
     return inputs
 
 
-def generate(model: Model, request: Request, stop: tuple[int, ...] = ()) -> list[int]:
-    """The library's greedy answer, ending with a stop token if it chose one."""
+def generate(model: Model, request: Request) -> list[int]:
+    """The library's greedy answer; nothing stops it early."""
     output = model.library.generate(
         **inputs_for_library(request),
         max_new_tokens=request.max_tokens,
         do_sample=False,
-        eos_token_id=list(stop) or None,
+        eos_token_id=None,
     )
     answer: list[int] = output[0, request.num_tokens :].tolist()
     return answer
 
 
 def make_job(
-    arenas: ListArenas,
+    arenas: LentArenas,
     request: Request,
     job_id: str,
     sampling: Sampling | None = None,

@@ -1,40 +1,38 @@
 """What the engine promises beside right answers: ends, limits, faults, aborts, reports."""
 
 import copy
-import logging
-import math
-from collections.abc import Callable
 from dataclasses import replace
-from types import SimpleNamespace
 
 import msgspec
 import pytest
 import torch
 from torch import Tensor
 
-from tests.workers.language.engines import answers, make_engine, run
+from tests.workers.language.engines import (
+    answers,
+    drain,
+    last_events,
+    make_engine,
+    run,
+    text_request,
+)
 from tests.workers.language.models import (
-    ListArenas,
+    LentArenas,
     Model,
-    Request,
     generate,
     greedy,
     make_job,
     make_request,
 )
-from workers.families import UnsupportedCheckpoint
 from workers.families.qwen_vl.text import TextModel
 from workers.language import engine as engine_module
-from workers.language.engine import Engine
+from workers.language.sampler import Draw, choose
 from workers.messages import (
     Failed,
     Finished,
-    FromWorker,
-    GenerateJob,
     Sampling,
     Stats,
     Taken,
-    Tokens,
 )
 
 
@@ -55,27 +53,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-@pytest.fixture
-def arenas() -> ListArenas:
-    return ListArenas()
-
-
-def text_request(num_tokens: int, max_tokens: int, first: int = 1) -> Request:
-    ids = [(first + 7 * index) % 700 for index in range(num_tokens)]
-    return Request(ids, [], [], [], [], max_tokens)
-
-
-def last_events(events: list[FromWorker]) -> dict[str, Finished | Failed]:
-    last = [event for event in events if isinstance(event, Finished | Failed)]
-    assert len({event.job_id for event in last}) == len(last)
-    return {event.job_id: event for event in last}
-
-
-def drain(engine: Engine) -> list[FromWorker]:
-    return run(engine, [], 1)
-
-
-def test_usage_and_reason_of_a_full_answer(deep_model: Model, arenas: ListArenas) -> None:
+def test_usage_and_reason_of_a_full_answer(deep_model: Model, arenas: LentArenas) -> None:
     request = make_request(deep_model, 11, 2)
     engine = make_engine(deep_model, arenas)
     events = run(engine, [make_job(arenas, request, "a")], 1)
@@ -90,16 +68,44 @@ def test_usage_and_reason_of_a_full_answer(deep_model: Model, arenas: ListArenas
     assert len(answers(events)["a"]) == request.max_tokens
 
 
-def test_embeddings_are_copied_when_a_job_is_put(deep_model: Model, arenas: ListArenas) -> None:
+def test_stop_token_ends_the_answer_and_is_counted_but_not_told(
+    deep_model: Model, arenas: LentArenas
+) -> None:
+    request = replace(make_request(deep_model, 11, 1), max_tokens=9)
+    expected = generate(deep_model, request)
+    stop = expected[4]
+    job = make_job(arenas, request, "a", greedy(9, (stop,)))
+    events = run(make_engine(deep_model, arenas), [job], 1)
+    assert answers(events)["a"] == expected[: expected.index(stop)]
+    end = last_events(events)["a"]
+    assert isinstance(end, Finished)
+    assert (end.reason, end.num_completion_tokens) == ("stop", expected.index(stop) + 1)
+
+
+def test_draws_are_numbered_by_the_tokens_of_the_answer(
+    deep_model: Model, arenas: LentArenas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    indices: list[int] = []
+
+    def recording(logits: Tensor, draws: list[Draw]) -> list[int | None]:
+        indices.extend(draw.index for draw in draws)
+        return choose(logits, draws)
+
+    monkeypatch.setattr(engine_module, "choose", recording)
+    run(make_engine(deep_model, arenas), [make_job(arenas, text_request(9, 4), "a")], 1)
+    assert indices == [0, 1, 2, 3]
+
+
+def test_embeddings_are_copied_when_a_job_is_put(deep_model: Model, arenas: LentArenas) -> None:
     request = make_request(deep_model, 12, 3)
     engine = make_engine(deep_model, arenas, max_step_tokens=16)
     engine.put(make_job(arenas, request, "a"))
-    for content in arenas.contents:
-        content[:] = b"\xff" * len(content)
+    for region in arenas.regions:
+        arenas.arena.view(region)[:] = b"\xff" * region.num_bytes
     assert answers(drain(engine))["a"] == generate(deep_model, request)
 
 
-def test_answer_ends_where_the_context_ends(deep_model: Model, arenas: ListArenas) -> None:
+def test_answer_ends_where_the_context_ends(deep_model: Model, arenas: LentArenas) -> None:
     engine = make_engine(deep_model, arenas, max_context_tokens=40)
     events = run(engine, [make_job(arenas, text_request(30, 100), "a")], 1)
     end = last_events(events)["a"]
@@ -111,7 +117,7 @@ def test_answer_ends_where_the_context_ends(deep_model: Model, arenas: ListArena
     "limits", [{"max_context_tokens": 40}, {"kv_cache_tokens": 40, "kv_block_tokens": 8}]
 )
 def test_prompt_that_cannot_fit_is_refused_with_both_numbers(
-    deep_model: Model, arenas: ListArenas, limits: dict[str, int]
+    deep_model: Model, arenas: LentArenas, limits: dict[str, int]
 ) -> None:
     engine = make_engine(deep_model, arenas, **limits)
     jobs = [make_job(arenas, text_request(length, 5), str(length)) for length in (39, 40)]
@@ -124,7 +130,7 @@ def test_prompt_that_cannot_fit_is_refused_with_both_numbers(
     assert isinstance(ends["39"], Finished)
 
 
-def test_limits_are_resolved(deep_model: Model, arenas: ListArenas) -> None:
+def test_limits_are_resolved(deep_model: Model, arenas: LentArenas) -> None:
     engine = make_engine(deep_model, arenas, kv_cache_tokens=0, max_context_tokens=0)
     assert engine.max_context_tokens == deep_model.layout.max_context_tokens == 4096
     assert engine.kv_cache_tokens == 8 * 4096
@@ -132,7 +138,7 @@ def test_limits_are_resolved(deep_model: Model, arenas: ListArenas) -> None:
     assert make_engine(deep_model, arenas, kv_cache_tokens=100).kv_cache_tokens == 96
 
 
-def test_abort_ends_a_job_within_one_step(deep_model: Model, arenas: ListArenas) -> None:
+def test_abort_ends_a_job_within_one_step(deep_model: Model, arenas: LentArenas) -> None:
     engine = make_engine(deep_model, arenas, max_step_sequences=2)
     for name in "abc":
         engine.put(make_job(arenas, text_request(20, 50), name))
@@ -153,7 +159,7 @@ def test_abort_ends_a_job_within_one_step(deep_model: Model, arenas: ListArenas)
 
 
 def test_deadline_ends_running_and_waiting_jobs(
-    deep_model: Model, arenas: ListArenas, clock: Clock
+    deep_model: Model, arenas: LentArenas, clock: Clock
 ) -> None:
     engine = make_engine(deep_model, arenas, max_step_sequences=1)
     for name, seconds in (("a", 5.0), ("b", 5.0), ("c", 50.0)):
@@ -168,116 +174,8 @@ def test_deadline_ends_running_and_waiting_jobs(
     assert last_events(drain(engine)).keys() == {"c"}
 
 
-def break_span(job: GenerateJob, **changes: object) -> GenerateJob:
-    first = msgspec.structs.replace(job.spans[0], **changes)
-    return msgspec.structs.replace(job, spans=(first, *job.spans[1:]))
-
-
-def break_reference(job: GenerateJob, **changes: object) -> GenerateJob:
-    reference = msgspec.structs.replace(job.spans[0].embeddings, **changes)
-    return break_span(job, embeddings=reference)
-
-
-BROKEN: dict[str, Callable[[GenerateJob], GenerateJob]] = {
-    "too many tokens": lambda job: break_span(job, num_tokens=job.spans[0].num_tokens + 1),
-    "outside": lambda job: break_span(job, start=len(job.token_ids) // 4),
-    "overlap": lambda job: break_span(job, start=job.spans[1].start),
-    "before": lambda job: break_span(job, start=-1),
-    "other grid": lambda job: break_span(job, grid=(1, 200, 200)),
-    "shape": lambda job: break_reference(job, shape=(1, 2, 3)),
-    "dtype": lambda job: break_reference(job, dtype="int32"),
-    "no dtype": lambda job: break_reference(job, dtype="nn"),
-    "size": lambda job: break_reference(job, dtype="float64"),
-    "ids": lambda job: msgspec.structs.replace(job, token_ids=b"\xff\xff\xff\x7f" * 300),
-    "half an id": lambda job: msgspec.structs.replace(job, token_ids=job.token_ids[:-1]),
-}
-
-
-@pytest.mark.parametrize("name", BROKEN)
-def test_jobs_that_contradict_themselves_fail_alone(
-    deep_model: Model, arenas: ListArenas, name: str
-) -> None:
-    request = make_request(deep_model, 14, 2)
-    engine = make_engine(deep_model, arenas)
-    engine.put(make_job(arenas, request, "good"))
-    engine.put(BROKEN[name](make_job(arenas, request, "bad")))
-    events = drain(engine)
-    bad = last_events(events)["bad"]
-    assert isinstance(bad, Failed)
-    assert bad.kind == "internal"
-    assert isinstance(last_events(events)["good"], Finished)
-    assert Taken(job_id="bad") not in events
-
-
-def test_empty_prompt_is_bad_input(deep_model: Model, arenas: ListArenas) -> None:
-    engine = make_engine(deep_model, arenas)
-    ends = last_events(run(engine, [make_job(arenas, text_request(0, 5), "a")], 1))
-    assert isinstance(ends["a"], Failed)
-    assert ends["a"].kind == "bad_input"
-
-
-def test_fault_in_a_step_ends_its_sequences_only(
-    deep_model: Model,
-    arenas: ListArenas,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    embed = deep_model.decoder.embed
-
-    def fail(ids: Tensor) -> Tensor:
-        raise RuntimeError("device on fire")
-
-    engine = make_engine(deep_model, arenas, max_step_sequences=2)
-    for name in "abc":
-        engine.put(make_job(arenas, text_request(20, 4), name))
-    engine.step()
-    monkeypatch.setattr(deep_model.decoder, "embed", fail)
-    with caplog.at_level(logging.ERROR):
-        failed = last_events(engine.step())
-    engine.check()
-    monkeypatch.setattr(deep_model.decoder, "embed", embed)
-    assert {name: end.kind for name, end in failed.items() if isinstance(end, Failed)} == {
-        "a": "internal",
-        "b": "internal",
-    }
-    assert "device on fire" in caplog.text
-    assert "fire" not in "".join(end.message for end in failed.values() if isinstance(end, Failed))
-    assert answers(drain(engine))["c"] == generate(deep_model, text_request(20, 4))
-
-
-def test_job_with_nan_fails_alone_and_leaves_nothing_behind(
-    deep_model: Model, arenas: ListArenas
-) -> None:
-    request = make_request(deep_model, 15, 1)
-    poison = replace(request, embeddings=[request.embeddings[0] * math.nan])
-    engine = make_engine(deep_model, arenas, kv_cache_tokens=400)
-    jobs = [make_job(arenas, each, name) for name, each in (("a", request), ("nan", poison))]
-    events = run(engine, jobs, 2)
-    bad = last_events(events)["nan"]
-    assert isinstance(bad, Failed)
-    assert bad.kind == "internal"
-    good = [make_job(arenas, request, str(index)) for index in range(5)]
-    events += run(engine, good, 5)
-    expected = generate(deep_model, request)
-    found = answers([event for event in events if event != bad])
-    assert found == dict.fromkeys(("a", "0", "1", "2", "3", "4"), expected)
-
-
 @pytest.mark.slow
-def test_poison_of_an_aborted_prompt_does_not_spread(deep_model: Model, arenas: ListArenas) -> None:
-    request = make_request(deep_model, 16, 2)
-    poison = replace(request, embeddings=[each * math.nan for each in request.embeddings])
-    engine = make_engine(deep_model, arenas, kv_cache_tokens=160, max_step_tokens=32)
-    engine.put(make_job(arenas, poison, "nan"))
-    for _ in range(3):  # part of the images is computed, no token chosen yet
-        assert not any(isinstance(event, Tokens) for event in engine.step())
-    engine.abort("nan")
-    engine.put(make_job(arenas, request, "a"))
-    assert answers(drain(engine))["a"] == generate(deep_model, request)
-
-
-@pytest.mark.slow
-def test_seeded_answers_do_not_depend_on_the_batch(deep_model: Model, arenas: ListArenas) -> None:
+def test_seeded_answers_do_not_depend_on_the_batch(deep_model: Model, arenas: LentArenas) -> None:
     requests = [make_request(deep_model, seed, seed % 3) for seed in range(20, 28)]
     wishes = [
         Sampling(
@@ -304,7 +202,7 @@ def test_seeded_answers_do_not_depend_on_the_batch(deep_model: Model, arenas: Li
 
 
 def test_load_is_told_once_a_second_and_when_idle(
-    deep_model: Model, arenas: ListArenas, clock: Clock
+    deep_model: Model, arenas: LentArenas, clock: Clock
 ) -> None:
     engine = make_engine(deep_model, arenas, max_step_sequences=1, kv_block_tokens=16)
     for name in "ab":
@@ -322,20 +220,8 @@ def test_load_is_told_once_a_second_and_when_idle(
     assert engine.step() == []
 
 
-def test_sliding_windows_are_refused(deep_model: Model) -> None:
-    config = SimpleNamespace(layer_types=["full_attention", "sliding_attention"])
-    with pytest.raises(UnsupportedCheckpoint, match="sliding_attention"):
-        TextModel(SimpleNamespace(config=config), deep_model.library.lm_head, 0)
-
-
-def test_rotations_that_change_with_the_batch_are_refused(deep_model: Model) -> None:
-    config = SimpleNamespace(rope_parameters={"rope_type": "dynamic"})
-    with pytest.raises(UnsupportedCheckpoint, match="dynamic"):
-        TextModel(SimpleNamespace(config=config), deep_model.library.lm_head, 0)
-
-
 @pytest.mark.slow
-def test_bfloat16_engine_takes_float32_embeddings(deep_model: Model, arenas: ListArenas) -> None:
+def test_bfloat16_engine_takes_float32_embeddings(deep_model: Model, arenas: LentArenas) -> None:
     request = make_request(deep_model, 17, 2)
     library = copy.deepcopy(deep_model.library).to(torch.bfloat16)
     decoder = TextModel(library.model.language_model, library.lm_head, 2)

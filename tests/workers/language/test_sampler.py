@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from workers.language import sampler
 from workers.language.sampler import Draw, choose
 from workers.messages import Sampling
 
@@ -88,6 +89,28 @@ def test_draws_follow_the_reference_distribution(sampling: Sampling) -> None:
     )
     freedom = len(expected) - 1
     assert excess <= freedom + 6 * math.sqrt(2 * max(freedom, 1))
+
+
+@pytest.mark.parametrize(
+    ("top_p", "kept"), [(0.49, {0}), (0.51, {0, 1}), (0.79, {0, 1}), (0.81, {0, 1, 2})]
+)
+def test_top_p_keeps_the_fewest_that_reach_it(top_p: float, kept: set[int]) -> None:
+    logits = [math.log(0.5), math.log(0.3), math.log(0.2)]
+    assert set(draw_many(logits, make_sampling(top_p=top_p), 200)) == kept
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("is_coarse", [False, True])
+def test_looking_at_the_best_first_changes_no_draw(
+    monkeypatch: pytest.MonkeyPatch, sampling: Sampling, is_coarse: bool
+) -> None:
+    logits = random_logits(6, 60, 50)
+    if is_coarse:
+        logits = logits.round()  # many equals, also where the candidates end
+    draws = [Draw(sampling, index) for index in range(60)]
+    expected = choose(logits, draws)
+    monkeypatch.setattr(sampler, "NUM_CANDIDATES", 7)
+    assert choose(logits, draws) == expected
 
 
 def test_equals_of_the_kth_stay() -> None:

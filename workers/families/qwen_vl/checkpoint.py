@@ -13,6 +13,7 @@ from workers.families import FAMILIES, UnsupportedCheckpoint, read_json
 ROPE_TYPES = ("default", "mrope", "linear", "yarn", "llama3")  # angles depend on nothing else
 STEPS = ("do_resize", "do_rescale", "do_normalize", "do_convert_rgb")
 BICUBIC = 3
+SIZES = ("hidden_size", "num_hidden_layers")  # of the text model
 
 # What the library assumes where a file says nothing.
 DEFAULT_CONTEXT_TOKENS = {"qwen2_vl": 32768, "qwen2_5_vl": 32768, "qwen3_vl": 128000}
@@ -46,6 +47,7 @@ def read_checkpoint(model: Path) -> Checkpoint:
         UnsupportedCheckpoint: a file is missing, or asks for something that is not served.
     """
     config = read_json(model / "config.json")
+    _check_sections(model, config)
     processor = _read_processor(model)
     text = config.get("text_config") or config  # early checkpoints have no nesting
     _check_model(model, config, text)
@@ -106,6 +108,17 @@ def _limits(model: Path, processor: dict[str, Any]) -> tuple[int, int]:
             "positive whole min_pixels and max_pixels, or shortest_edge and longest_edge",
         )
     return least, most
+
+
+def _check_sections(model: Path, config: dict[str, Any]) -> None:
+    """Refuse what the library would fill with its defaults, which may be a far larger model."""
+    for name in ("text_config", "vision_config"):
+        if not isinstance(config.get(name) or {}, dict):
+            _refuse(model, f"config.json: {name} of this type", "an object")
+    text = config.get("text_config") or config
+    for name in SIZES:
+        if not isinstance(text.get(name), int):
+            _refuse(model, f"config.json: {name} {text.get(name)!r}", "a whole number")
 
 
 def _check_model(model: Path, config: dict[str, Any], text: dict[str, Any]) -> None:

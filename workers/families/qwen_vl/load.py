@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import transformers
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from transformers.utils import logging as transformers_logging
 
@@ -18,6 +19,18 @@ from workers.families import UnsupportedCheckpoint, read_json
 from workers.families.qwen_vl.checkpoint import read_checkpoint
 from workers.families.qwen_vl.text import TextModel
 from workers.families.qwen_vl.vision import VisionModel
+
+# What the libraries let out when a file is missing, damaged or of a wrong form.
+FAULTS = (
+    LookupError,
+    OSError,
+    RuntimeError,
+    SafetensorError,
+    StrictDataclassError,
+    TypeError,
+    ValueError,
+)
+MAX_REASON_CHARACTERS = 300
 
 Progress = Callable[[int, int], None]  # weights that are loaded, weights in all
 
@@ -85,9 +98,11 @@ def load_parts(model: Path, roles: tuple[str, ...], dtype: str, progress: Progre
                 trust_remote_code=False,
                 use_safetensors=True,
                 output_loading_info=True,
+                ignore_mismatched_sizes=True,  # refused by name below
             )
-    except (OSError, RuntimeError, ValueError, SafetensorError) as error:
-        raise UnsupportedCheckpoint(f"{model}: cannot load the weights: {error}") from error
+    except FAULTS as error:
+        reason = " ".join(str(error).split())[:MAX_REASON_CHARACTERS]
+        raise UnsupportedCheckpoint(f"{model}: cannot load the weights: {reason}") from error
     _check_complete(model, report)
     return loaded.requires_grad_(False)
 

@@ -7,16 +7,18 @@ import torch
 from torch import Tensor, nn
 from transformers import vision_utils
 
+from workers.families.qwen_vl.tower_attention import Run, TowerAttention, runs_of
+
 Grid = tuple[int, int, int]  # frames, rows, columns of patches
 
 
 class VisionModel:
     """A tower of transformers, fed with everything it would else ask the device for.
 
-    It is the library's own but for its first layer. Images attend only to themselves, so a batch
-    never changes an answer: on CPU in float32 an image's embeddings alone and in company differ
-    by less than 1e-5 of their size (mostly not at all), which is what the order of sums in
-    matrix products of another height may do.
+    It is the library's own but for its first layer and its attention. Images attend only to
+    themselves, so a batch never changes an answer: on CPU in float32 an image's embeddings alone
+    and in company differ by less than 1e-5 of their size (mostly not at all), which is what the
+    order of sums in matrix products of another height may do.
     """
 
     def __init__(self, tower: Any) -> None:
@@ -31,6 +33,8 @@ class VisionModel:
             self.num_levels * self.hidden_size * self.dtype.itemsize
         )
         tower.patch_embed = _PatchEmbedding(tower.patch_embed.proj)
+        for block in tower.blocks:
+            block.attn = TowerAttention(block.attn)
         self._tower = tower
         self._merge_size: int = config.spatial_merge_size
 
@@ -57,21 +61,16 @@ class VisionModel:
         merged = self._merge_size**2
         return [frames * rows * columns // merged for frames, rows, columns in grids]
 
-    def _tables(self, grid: Tensor) -> dict[str, Tensor]:
+    def _tables(self, grid: Tensor) -> dict[str, Any]:
         """What the tower derives from the grids, computed on the CPU.
 
         Left to itself it would compute these on its device and wait for them in every layer.
-        Lengths stay on the CPU, where the tower reads them; the rest goes to the device.
         """
         config = self._tower.config
         tables = {"position_ids": vision_utils.get_vision_position_ids(grid, self._merge_size)}
-        lengths = {"cu_seqlens": vision_utils.get_vision_cu_seqlens(grid)}
+        segments = {"cu_seqlens": runs_of(_lengths(vision_utils.get_vision_cu_seqlens(grid)))}
         if config.model_type.startswith("qwen2_5_vl"):
-            tables["window_index"], lengths["cu_window_seqlens"] = (
-                vision_utils.get_vision_window_index(
-                    grid, self._merge_size, config.window_size, config.patch_size
-                )
-            )
+            tables["window_index"], segments["cu_window_seqlens"] = self._windows(grid)
         if config.model_type.startswith("qwen3_vl"):
             tables["interp_indices"], tables["interp_weights"] = (
                 vision_utils.get_vision_interpolation_indices_and_weights(
@@ -83,7 +82,33 @@ class VisionModel:
                 )
             )
         moved = {name: table.to(self.device, non_blocking=True) for name, table in tables.items()}
-        return moved | lengths
+        return moved | segments
+
+    def _windows(self, grid: Tensor) -> tuple[Tensor, tuple[Run, ...]]:
+        """The order in which windows are neighbours, and where they lie in it.
+
+        Within an image equal windows follow each other, so that those of a run can be computed
+        together. Inside of a window and of an image order is free, as each patch knows its place.
+        """
+        config = self._tower.config
+        orders: list[Tensor] = []
+        lengths: list[int] = []
+        for row in torch.split(grid, 1):
+            order, ends = vision_utils.get_vision_window_index(
+                row, self._merge_size, config.window_size, config.patch_size
+            )
+            sizes = [length // self._merge_size**2 for length in _lengths(ends)]
+            windows = sorted(torch.split(order, sizes), key=len, reverse=True)
+            offset = sum(map(len, orders))
+            orders.append(torch.cat(windows) + offset)
+            lengths.extend(len(window) * self._merge_size**2 for window in windows)
+        return torch.cat(orders), runs_of(lengths)
+
+
+def _lengths(ends: Tensor) -> list[int]:
+    """[segments + 1], from 0 on: where each segment ends -> how long it is."""
+    lengths: list[int] = ends.diff().tolist()
+    return lengths
 
 
 class _PatchEmbedding(nn.Module):

@@ -1,0 +1,243 @@
+"""Dispatch against a pool that only remembers what it was sent."""
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from gateway.dispatch import Dispatcher, Lease
+from gateway.errors import NotReady, WorkerFailed, WorkerLost
+from gateway.metrics import Metrics
+from tests.gateway.test_place import plan
+from workers.arena import Arena
+from workers.keeper import WorkerView
+from workers.messages import (
+    Abort,
+    Encoded,
+    EncodeJob,
+    Failed,
+    Finished,
+    GenerateJob,
+    Pixels,
+    Region,
+    Sampling,
+    Taken,
+    Tokens,
+)
+from workers.pool import Fleet, Pool
+
+
+@dataclass
+class RecordingPool:
+    """Two ready owners and one engine; `sent` holds (worker, message)."""
+
+    sent: list[tuple[int, Any]] = field(default_factory=list)
+    ready: bool = True
+
+    def fleet(self) -> Fleet:
+        roles = (("vision",), ("vision",), ("language",))
+        return Fleet(
+            tuple(
+                WorkerView(
+                    index=index,
+                    name=f"worker-{index}",
+                    device="cpu",
+                    roles=held,
+                    ready=self.ready,
+                    in_flight=0,
+                    embedding_bytes_per_token=64,
+                    max_context_tokens=100,
+                    kv_cache_tokens=1000,
+                    load_seconds=0.0,
+                )
+                for index, held in enumerate(roles)
+            )
+        )
+
+    def send(self, index: int, message: Any) -> None:
+        self.sent.append((index, message))
+
+
+@dataclass
+class Desk:
+    """A dispatcher with its pool and one arena."""
+
+    pool: RecordingPool
+    dispatcher: Dispatcher
+    arena: Arena
+
+    def lease(self, num_bytes: int = 1000) -> Lease:
+        region = self.arena.allocate(num_bytes)
+        assert region is not None
+        return Lease(self.arena, region)
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(work, 5))
+
+
+@pytest.fixture
+def desk() -> Desk:
+    pool = RecordingPool()
+    return Desk(pool, Dispatcher(cast("Pool", pool), Metrics()), Arena(0, 1 << 20))
+
+
+def encode_job(job_id: str) -> EncodeJob:
+    region = Region(0, 0, 12)
+    return EncodeJob(
+        job_id=job_id,
+        plan=plan(4, 6),
+        payload=Pixels(region, 2, 2),
+        target=region,
+        seconds_left=5.0,
+    )
+
+
+def encoded(job_id: str) -> Encoded:
+    return Encoded(
+        job_id=job_id,
+        dtype="float32",
+        shape=(1, 6, 8),
+        queue_seconds=0.1,
+        preprocess_seconds=0.1,
+        encode_seconds=0.1,
+    )
+
+
+def generate_job(job_id: str) -> GenerateJob:
+    sampling = Sampling(
+        temperature=0.0, top_p=1.0, top_k=0, seed=1, max_tokens=5, stop_token_ids=()
+    )
+    return GenerateJob(job_id=job_id, token_ids=b"", spans=(), sampling=sampling, seconds_left=5.0)
+
+
+def finished(job_id: str) -> Finished:
+    return Finished(
+        job_id=job_id,
+        reason="stop",
+        num_prompt_tokens=1,
+        num_cached_tokens=0,
+        num_completion_tokens=3,
+    )
+
+
+def test_each_encode_job_gets_its_own_result(desk: Desk) -> None:
+    async def work() -> None:
+        lease = desk.lease()
+        jobs = [encode_job(name) for name in "abc"]
+        tasks = [asyncio.create_task(desk.dispatcher.encode(0, job, lease)) for job in jobs]
+        await asyncio.sleep(0)
+        for name in "cab":
+            desk.dispatcher.on_event(0, encoded(name))
+        assert [(await task).job_id for task in tasks] == ["a", "b", "c"]
+        lease.release()
+        assert desk.arena.num_bytes_used == 0
+        assert desk.dispatcher.num_jobs == 0
+
+    run(work())
+
+
+def test_a_cancelled_encode_aborts_and_holds_its_region_until_the_worker_lets_go(
+    desk: Desk,
+) -> None:
+    async def work() -> None:
+        lease = desk.lease()
+        task = asyncio.create_task(desk.dispatcher.encode(1, encode_job("a"), lease))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert desk.pool.sent[-1] == (1, Abort(job_id="a"))
+        lease.release()
+        assert desk.arena.num_bytes_used > 0
+        desk.dispatcher.on_event(1, Failed(job_id="a", kind="internal", message="aborted"))
+        assert desk.arena.num_bytes_used == 0
+
+    run(work())
+
+
+@pytest.mark.parametrize(("kind", "error"), [("lost", WorkerLost), ("internal", WorkerFailed)])
+def test_a_failed_encode_raises_by_name(desk: Desk, kind: Any, error: type[Exception]) -> None:
+    async def work() -> None:
+        task = asyncio.create_task(desk.dispatcher.encode(0, encode_job("a"), desk.lease()))
+        await asyncio.sleep(0)
+        desk.dispatcher.on_event(0, Failed(job_id="a", kind=kind, message="secret /path"))
+        with pytest.raises(error) as caught:
+            await task
+        assert "secret" not in str(caught.value)
+
+    run(work())
+
+
+def test_tokens_pile_up_for_a_slow_reader_and_come_in_order(desk: Desk) -> None:
+    async def work() -> None:
+        ticket = desk.dispatcher.generate(2, generate_job("a"), [])
+        desk.dispatcher.on_event(2, Tokens(job_id="a", token_ids=(1, 2)))
+        desk.dispatcher.on_event(2, Tokens(job_id="a", token_ids=(3,)))
+        assert (await ticket.next()).token_ids == (1, 2, 3)
+        desk.dispatcher.on_event(2, Tokens(job_id="a", token_ids=(4,)))
+        desk.dispatcher.on_event(2, finished("a"))
+        last = await ticket.next()
+        assert last.token_ids == (4,)
+        assert isinstance(last.end, Finished)
+
+    run(work())
+
+
+def test_embeddings_are_given_back_when_taken_or_at_the_end(desk: Desk) -> None:
+    async def work() -> None:
+        for name, event in (("a", Taken(job_id="a")), ("b", finished("b"))):
+            lease = desk.lease()
+            desk.dispatcher.generate(2, generate_job(name), [lease])
+            lease.release()
+            assert desk.arena.num_bytes_used > 0
+            desk.dispatcher.on_event(2, event)
+            assert desk.arena.num_bytes_used == 0
+
+    run(work())
+
+
+def test_closing_aborts_once_begun_and_does_nothing_after_the_end(desk: Desk) -> None:
+    async def work() -> None:
+        ticket = desk.dispatcher.generate(2, generate_job("a"), [])
+        desk.dispatcher.close(ticket)
+        assert desk.pool.sent[-1] == (2, Abort(job_id="a"))
+        desk.dispatcher.on_event(2, finished("a"))
+        desk.pool.sent.clear()
+        desk.dispatcher.close(ticket)
+        assert desk.pool.sent == []
+
+    run(work())
+
+
+def test_late_events_of_ended_jobs_are_dropped(desk: Desk) -> None:
+    async def work() -> None:
+        ticket = desk.dispatcher.generate(2, generate_job("a"), [])
+        desk.dispatcher.on_event(2, finished("a"))
+        for late in (Tokens(job_id="a", token_ids=(9,)), finished("a"), encoded("b")):
+            desk.dispatcher.on_event(2, late)
+        assert (await ticket.next()).token_ids == ()
+
+    run(work())
+
+
+def test_candidates_carry_the_work_they_hold(desk: Desk) -> None:
+    async def work() -> None:
+        task = asyncio.create_task(desk.dispatcher.encode(1, encode_job("a"), desk.lease()))
+        await asyncio.sleep(0)
+        desk.dispatcher.generate(2, generate_job("b"), [])
+        first, second = desk.dispatcher.candidates("vision")
+        assert (first.load, second.index) == (0.0, 1)
+        assert second.load > 0
+        assert [c.load for c in desk.dispatcher.candidates("language")] == [1.0]
+        task.cancel()
+
+    run(work())
+
+
+def test_without_a_ready_worker_the_request_is_told_to_wait(desk: Desk) -> None:
+    desk.pool.ready = False
+    with pytest.raises(NotReady, match="vision"):
+        desk.dispatcher.candidates("vision")

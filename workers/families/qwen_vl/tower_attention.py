@@ -1,0 +1,89 @@
+"""Attention of the Qwen-VL vision towers: equal segments of a pass in one call, not one by one."""
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+Rotation = tuple[Tensor, Tensor]  # cosines and sines, each float32 [patches, head width]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Patches [start, start + count * length): `count` segments that attend to themselves only."""
+
+    start: int
+    count: int
+    length: int
+
+
+def runs_of(lengths: Iterable[int]) -> tuple[Run, ...]:
+    """Join neighbours of equal length in a row of segments that covers all patches of a pass."""
+    runs: list[Run] = []
+    start = 0
+    for length, equal in itertools.groupby(lengths):
+        run = Run(start, len(list(equal)), length)
+        runs.append(run)
+        start += run.count * length
+    return tuple(runs)
+
+
+class TowerAttention(nn.Module):
+    """A block's attention with the library's weights and arithmetic, in fewer and larger steps."""
+
+    def __init__(self, attention: Any) -> None:
+        """Take over the layers of `attention`, the library's module of the same place."""
+        super().__init__()
+        self.qkv: nn.Linear = attention.qkv
+        self.proj: nn.Linear = attention.proj
+        self.num_heads: int = attention.num_heads
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        cu_seqlens: tuple[Run, ...],
+        position_embeddings: Rotation,
+        **_: Any,
+    ) -> Tensor:
+        """[patches, width] -> [patches, width]; the names of the parameters are the library's.
+
+        Args:
+            hidden_states: [patches, width].
+            cu_seqlens: the segments, which the tower hands on without looking at them.
+            position_embeddings: see `Rotation`; both halves of each are equal.
+        """
+        projected = self.qkv(hidden_states).unflatten(-1, (3, self.num_heads, -1))
+        by_head = _by_head(projected, position_embeddings)
+        mixed = [_attend(by_head, run) for run in cu_seqlens]
+        output: Tensor = self.proj(torch.cat(mixed) if len(mixed) > 1 else mixed[0])
+        return output
+
+
+def _by_head(projected: Tensor, rotation: Rotation) -> Tensor:
+    """Queries and keys, turned by their place, and values, laid out as attention reads them fast.
+
+    [patches, 3, heads, head width] -> contiguous [3, heads, patches, head width]. As the library
+    does, it turns in float32; in place, because fresh memory costs more than the arithmetic.
+    """
+    by_head = projected.permute(1, 2, 0, 3).contiguous()
+    cosines, sines = (table.chunk(2, dim=-1)[0] for table in rotation)
+    turned = by_head[:2].float()
+    first, second = turned.chunk(2, dim=-1)
+    across = first * sines
+    first.mul_(cosines).addcmul_(second, sines, value=-1)
+    second.mul_(cosines).add_(across)
+    by_head[:2] = turned
+    return by_head
+
+
+def _attend(by_head: Tensor, run: Run) -> Tensor:
+    """Queries, keys and values of a whole pass, see `_by_head` -> [patches of `run`, width]."""
+    _, num_heads, _, head_width = by_head.shape
+    patches = by_head.narrow(2, run.start, run.count * run.length)
+    segments = patches.view(3, num_heads, run.count, run.length, head_width)
+    queries, keys, values = segments.transpose(1, 2)
+    mixed = nn.functional.scaled_dot_product_attention(queries, keys, values)
+    return mixed.transpose(1, 2).reshape(run.count * run.length, -1)
