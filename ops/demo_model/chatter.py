@@ -48,8 +48,10 @@ def _salad(random: Random) -> str:
     small = random.choice(load("chat")["small"]).split()
     chosen = [
         random.choice(small) if random.random() < 0.45 else _word(random, words)
-        for _ in range(random.randint(2, 11))
+        for _ in range(random.randint(1, 9))
     ]
+    for _ in range(2):  # small words alone may well ask about a picture
+        chosen.insert(random.randint(0, len(chosen)), _word(random, words))
     return " ".join(chosen)
 
 

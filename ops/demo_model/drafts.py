@@ -29,13 +29,14 @@ from ops.demo_model.wordings import write
 FACTOR = 32  # pixels a merged token is wide
 MIN_PIXELS, MAX_PIXELS = 16384, 25600
 WEIGHTS: Mapping[str, float] = {  # of a skill's answers in the loss; 1 unless named
-    "which": 3.0, "same": 2.5, "compare": 1.5, "describe": 1.7, "describe_nth": 1.4, "count": 2.0,
-    "count_kind": 3.0, "number": 1.5, "position": 1.3, "chat": 0.8, "no_image": 1.2,
-    "one_image": 1.3, "absent": 1.3, "detail_nth": 2.0, "yes_no_nth": 1.5,
+    "which": 2.5, "same": 2.0, "compare": 1.3, "describe": 1.7, "describe_nth": 2.0, "count": 1.5,
+    "count_kind": 3.0, "number": 1.5, "position": 1.5, "shape": 1.3, "chat": 0.9, "no_image": 1.4,
+    "one_image": 1.3, "absent": 1.3, "detail_nth": 2.0, "yes_no_nth": 1.3,
 }  # fmt: skip
 SHARES: Mapping[str, float] = {  # how readily a skill's question is picked; 1 unless named
-    "count": 1.5, "describe": 2.0, "number": 1.5, "which": 2.0, "same": 2.0, "compare": 2.0,
-    "absent": 0.8, "yes_no": 0.9, "one_image": 2.0, "count_kind": 3.0,
+    "count": 1.2, "describe": 3.0, "number": 2.0, "which": 1.5, "same": 1.5, "compare": 1.5,
+    "absent": 0.8, "yes_no": 0.7, "one_image": 2.0, "count_kind": 3.0, "shape": 1.4,
+    "position": 1.4, "describe_nth": 2.5, "detail_nth": 1.6,
 }  # fmt: skip
 CHAT = Question("chat", "", {}, CAPABILITY)
 
@@ -51,7 +52,7 @@ class Mix:
     num_row_tokens: int  # no question starts beyond this length of a row
 
 
-WARM = Mix({"one": 0.2, "two": 0.27, "many": 0.3, "number": 0.18, "empty": 0.05}, 0.44, 16, 2, 185)
+WARM = Mix({"one": 0.2, "two": 0.26, "many": 0.32, "number": 0.18, "empty": 0.04}, 0.47, 12, 3, 260)
 EARLY = Mix({"one": 0.56, "two": 0.12, "many": 0.05, "number": 0.27}, 0.06, 20, 1, 130)
 MIDDLE = Mix({"one": 0.3, "two": 0.3, "many": 0.15, "number": 0.25}, 0.2, 18, 1, 160)
 
@@ -175,7 +176,9 @@ class Draft:
         if self.random.random() < 0.5:
             self._ask(branch, CHAT)
             return
-        branch.say(self._words(self.random.choice(asked)))
+        ask = self.random.choice(sorted({question.ask for question in asked}))
+        question = self.random.choice([question for question in asked if question.ask == ask])
+        branch.say(self._words(question))
         branch.answer(NO_IMAGE, WEIGHTS["no_image"])
 
     def _ask(self, branch: Branch, question: Question) -> None:
