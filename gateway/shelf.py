@@ -11,7 +11,7 @@ from itertools import accumulate
 from gateway.dispatch import Lease
 from gateway.errors import CallerError, NotReady
 from gateway.place import ImageTask, Placement
-from workers.arena import ALIGNMENT, ArenaTooSmall
+from workers.arena import ArenaTooSmall, aligned
 from workers.messages import Region
 from workers.pool import Pool
 
@@ -55,7 +55,7 @@ async def _reserve(
     if per_token == 0:
         raise NotReady("the image's owner is starting; try again")
     sizes = [size for task in tasks for size in _sizes(task, per_token)]
-    total = sum(_aligned(size) for size in sizes)
+    total = sum(map(aligned, sizes))
     arena = pool.arena(owner)
     try:
         lease = Lease(arena, await arena.reserve(total))
@@ -83,10 +83,6 @@ def _sizes(task: ImageTask, per_token: int) -> tuple[int, int]:
 
 def _split(region: Region, sizes: list[int]) -> list[Region]:
     """Aligned regions of these sizes, one behind the other."""
-    ends = list(accumulate(map(_aligned, sizes), initial=region.offset))
+    ends = list(accumulate(map(aligned, sizes), initial=region.offset))
     starts = ends[:-1]
     return [Region(region.arena, start, size) for start, size in zip(starts, sizes, strict=True)]
-
-
-def _aligned(size: int) -> int:
-    return -(-size // ALIGNMENT) * ALIGNMENT

@@ -104,7 +104,7 @@ class Arena:
 
     def check(self) -> None:
         """Assert that free and taken ranges tile the arena and that free ranges are merged."""
-        taken = {start: _aligned(region.num_bytes) for start, region in self._taken.items()}
+        taken = {start: aligned(region.num_bytes) for start, region in self._taken.items()}
         assert self._free.starts == sorted(self._free.sizes)
         assert self.num_bytes_used == sum(taken.values())
         end, end_is_free = 0, False
@@ -123,7 +123,7 @@ class Arena:
             self.file_number = -1
 
     def _take(self, num_bytes: int) -> Region | None:
-        size = _aligned(num_bytes)
+        size = aligned(num_bytes)
         free = self._free
         fitting = (p for p, start in enumerate(free.starts) if free.sizes[start] >= size)
         position = next(fitting, None)
@@ -142,7 +142,7 @@ class Arena:
 
     def _release(self, region: Region) -> None:
         del self._taken[region.offset]
-        start, size = region.offset, _aligned(region.num_bytes)
+        start, size = region.offset, aligned(region.num_bytes)
         self.num_bytes_used -= size
         free = self._free
         position = bisect.bisect(free.starts, start)
@@ -210,7 +210,8 @@ def _slice(memory: memoryview, region: Region) -> memoryview:
     return memory[region.offset : end]
 
 
-def _aligned(num_bytes: int) -> int:
+def aligned(num_bytes: int) -> int:
+    """The bytes that a region of `num_bytes` takes up; at least one byte."""
     if num_bytes <= 0:
         raise ValueError(f"a region of {num_bytes} bytes")
     return -(-num_bytes // ALIGNMENT) * ALIGNMENT
