@@ -22,8 +22,8 @@ class Batch:
 
     pixel_values: Tensor  # [patches, 1536], float32
     grid: Tensor  # [images, 3], int64, in patches
-    patch_labels: Tensor  # [7, patches], int64
-    cell_labels: Tensor  # [7, cells], int64
+    patch_labels: Tensor  # [9, patches], int64
+    cell_labels: Tensor  # [9, cells], int64
     ids: Tensor  # [rows, length], int64
     positions: Tensor  # [3, rows, length], int64
     weights: Tensor  # [rows, length], float32

@@ -171,6 +171,16 @@ def _sample_many(random: Random, scene: Scene, num_things: int) -> tuple[Thing, 
     return in_reading_order(things, scene)
 
 
+def with_equal_colours(random: Random, scene: Scene) -> Scene:
+    """The scene with some things in the colour of one of them, for practice in counting."""
+    model = random.choice(scene.things)
+    things = tuple(
+        replace(thing, colour=model.colour, rgb=model.rgb) if random.random() < 0.5 else thing
+        for thing in scene.things
+    )
+    return replace(scene, things=things)
+
+
 def _scatter(
     random: Random, scene: Scene, num_things: int, largest: float
 ) -> tuple[Thing, ...] | None:

@@ -10,13 +10,14 @@ from PIL import Image
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
 
 from ops.demo_model.chatter import chat
-from ops.demo_model.compose import sample_scene, sample_size
+from ops.demo_model.compose import sample_scene, sample_size, with_equal_colours
 from ops.demo_model.questions import (
     CAPABILITY,
     NO_IMAGE,
     Question,
     about_one,
     about_two,
+    more_counts,
     needing_two,
     sample_pair,
 )
@@ -30,13 +31,16 @@ FACTOR = 32  # pixels a merged token is wide
 MIN_PIXELS, MAX_PIXELS = 16384, 25600
 WEIGHTS: Mapping[str, float] = {  # of a skill's answers in the loss; 1 unless named
     "which": 2.5, "same": 2.0, "compare": 1.3, "describe": 1.7, "describe_nth": 2.0, "count": 1.5,
-    "count_kind": 3.0, "number": 1.5, "position": 1.5, "shape": 1.3, "chat": 0.9, "no_image": 1.4,
-    "one_image": 1.3, "absent": 1.3, "detail_nth": 2.0, "yes_no_nth": 1.3,
+    "count_kind": 2.0, "number": 1.5, "position": 1.5, "shape": 1.3, "chat": 1.2, "no_image": 1.6,
+    "one_image": 1.6, "absent": 1.3, "detail_nth": 2.0, "yes_no_nth": 1.8,
 }  # fmt: skip
 SHARES: Mapping[str, float] = {  # how readily a skill's question is picked; 1 unless named
-    "count": 1.2, "describe": 3.0, "number": 2.0, "which": 1.5, "same": 1.5, "compare": 1.5,
-    "absent": 0.8, "yes_no": 0.7, "one_image": 2.0, "count_kind": 3.0, "shape": 1.4,
-    "position": 1.4, "describe_nth": 2.5, "detail_nth": 1.6,
+    "count": 1.2, "describe": 3.0, "number": 3.0, "which": 1.4, "same": 1.3, "compare": 2.0,
+    "absent": 0.6, "yes_no": 0.7, "one_image": 4.0, "count_kind": 1.2, "shape": 1.6,
+    "position": 1.6, "describe_nth": 2.3, "detail_nth": 1.6, "yes_no_nth": 1.2,
+}  # fmt: skip
+REPEATS: Mapping[str, int] = {  # wordings of one question about one picture; 1 unless named
+    "describe": 3, "compare": 3, "describe_nth": 2, "number": 2,
 }  # fmt: skip
 CHAT = Question("chat", "", {}, CAPABILITY)
 
@@ -52,7 +56,9 @@ class Mix:
     num_row_tokens: int  # no question starts beyond this length of a row
 
 
-WARM = Mix({"one": 0.2, "two": 0.26, "many": 0.32, "number": 0.18, "empty": 0.04}, 0.47, 12, 3, 260)
+WARM = Mix(
+    {"one": 0.17, "two": 0.25, "many": 0.37, "number": 0.18, "empty": 0.03}, 0.42, 12, 4, 260
+)
 EARLY = Mix({"one": 0.56, "two": 0.12, "many": 0.05, "number": 0.27}, 0.06, 20, 1, 130)
 MIDDLE = Mix({"one": 0.3, "two": 0.3, "many": 0.15, "number": 0.25}, 0.2, 18, 1, 160)
 
@@ -103,9 +109,13 @@ class Draft:
     def add_image_row(self, mix: Mix) -> None:
         """One picture and questions about it."""
         scene = self.scene(mix)
+        if scene.kind == "many" and self.random.random() < 0.3:
+            scene = with_equal_colours(self.random, scene)
         asked = about_one(self.random, scene)
-        if self.random.random() < 0.4:
-            asked.append(needing_two(self.random))
+        if scene.kind == "many":
+            asked += more_counts(self.random, scene)
+        if self.random.random() < 0.6:
+            asked += (needing_two(self.random) for _ in range(2))
         self._fill_row(mix, [self.add_picture(scene)], asked)
 
     def add_pair_row(self, mix: Mix) -> None:
@@ -133,8 +143,8 @@ class Draft:
         row.share_images(
             pictures, random.choice(load("around")["intros"]) if random.random() < 0.1 else ""
         )
-        ordered = self._shuffle(asked)
-        if random.random() < 0.25:
+        ordered = self._shuffle([q for q in asked for _ in range(REPEATS.get(q.skill, 1))])
+        if random.random() < 0.4:
             ordered.insert(0, CHAT)
         if random.random() < 0.3:
             self._ask_before_images(row, pictures, ordered.pop(0))

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from ops.demo_model.render import number_mask
 from ops.demo_model.scenes import COLOURS, REGIONS, SHAPES, Number, Scene, region_of
 
-COLOUR, SHAPE, DIGIT, PLACE, REGION, CENTRE, COUNT = range(7)
-NUM_CLASSES = (1 + len(COLOURS), 1 + len(SHAPES), 11, 3, 1 + len(REGIONS), 2, 5)
-Labels = NDArray[np.int64]  # [7, rows, columns]; 0 means nothing, or for COUNT no object
+COLOUR, SHAPE, DIGIT, PLACE, REGION, CENTRE, COUNT, SHAPE_COUNT, COLOUR_COUNT = range(9)
+NUM_CLASSES = (1 + len(COLOURS), 1 + len(SHAPES), 11, 3, 1 + len(REGIONS), 2, 5, 5, 5)
+Labels = NDArray[np.int64]  # [9, rows, columns]; 0 means nothing, or for COUNT no object
 
 
 def label(scene: Scene, num_rows: int, num_columns: int) -> Labels:
@@ -24,7 +24,7 @@ def label(scene: Scene, num_rows: int, num_columns: int) -> Labels:
 
 
 def label_patches(scene: Scene, num_rows: int, num_columns: int) -> Labels:
-    """Labels of the four patches of each merged token, in the tower's order: [7, patches]."""
+    """Labels of the four patches of each merged token, in the tower's order: [9, patches]."""
     fine = label(scene, 2 * num_rows, 2 * num_columns)
     blocks = fine.reshape(len(NUM_CLASSES), num_rows, 2, num_columns, 2)
     return blocks.transpose(0, 1, 3, 2, 4).reshape(len(NUM_CLASSES), -1)
@@ -47,6 +47,8 @@ def _centres(scene: Scene, labels: Labels) -> tuple[NDArray[np.float64], NDArray
 
 def _label_things(labels: Labels, scene: Scene) -> None:
     x, y = _centres(scene, labels)
+    shapes = [thing.shape for thing in scene.things]
+    colours = [thing.colour for thing in scene.things]
     for thing in scene.things:
         row, column = _cell(scene, labels, thing.x, thing.y)
         covered = np.hypot(x - thing.x, y - thing.y) < 0.75 * thing.radius
@@ -56,6 +58,9 @@ def _label_things(labels: Labels, scene: Scene) -> None:
         labels[SHAPE][covered] = 1 + SHAPES.index(thing.shape)
         labels[REGION][covered] = 0 if region is None else 1 + REGIONS.index(region)
         labels[CENTRE][row, column] = 1
+        # How many like it the picture has: the answer to "How many circles?" lies on any circle.
+        labels[SHAPE_COUNT][covered] = shapes.count(thing.shape)
+        labels[COLOUR_COUNT][covered] = colours.count(thing.colour)
 
 
 def _digit_spans(number: Number) -> Iterator[tuple[int, float, float, float]]:

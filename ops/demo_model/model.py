@@ -18,8 +18,11 @@ from ops.demo_model.rows import Vocabulary
 from ops.demo_model.scenes import COLOURS, SHAPES
 
 WORD_LABELS = (labels.COLOUR, labels.SHAPE, labels.DIGIT)
-PATCH_HEAD_WEIGHTS = (1.0, 1.0, 1.0, 0.4, 0.7, 1.0, 0.5)  # one per label
-CELL_HEAD_WEIGHTS = {labels.PLACE: 0.4, labels.REGION: 0.7, labels.CENTRE: 0.7, labels.COUNT: 0.5}
+PATCH_HEAD_WEIGHTS = (1.0, 1.0, 1.0, 0.4, 0.7, 1.0, 0.5, 0.7, 0.5)  # one per label
+CELL_HEAD_WEIGHTS = {
+    labels.PLACE: 0.4, labels.REGION: 0.7, labels.CENTRE: 0.7, labels.COUNT: 0.5,
+    labels.SHAPE_COUNT: 1.2, labels.COLOUR_COUNT: 0.8,
+}  # fmt: skip
 NOTHING_WEIGHT = 0.15  # of class 0, which most patches have
 
 
