@@ -12,6 +12,7 @@ from ops.demo_model.questions import (
     absent_words,
     comparison,
     contents,
+    more_counts,
     present_words,
     sample_pair,
     with_article,
@@ -63,7 +64,8 @@ def test_yes_and_no_follow_what_is_shown(kind: Kind) -> None:
 
 @pytest.mark.parametrize("kind", ["one", "two", "many", "empty"])
 def test_counts_count_what_the_words_cover(kind: Kind) -> None:
-    for scene, question in _asked(kind):
+    more = [(scene, q) for scene in _scenes(kind) for q in more_counts(Random(1), scene)]
+    for scene, question in [*_asked(kind), *more]:
         if question.ask != "count":
             continue
         *adjectives, noun = question.slots["things"].split()

@@ -9,8 +9,23 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ops.demo_model.compose import change_one_detail, sample_scene, sample_size
-from ops.demo_model.labels import CENTRE, COLOUR, COUNT, DIGIT, SHAPE, label, label_patches
+from ops.demo_model.compose import (
+    change_one_detail,
+    sample_scene,
+    sample_size,
+    with_equal_colours,
+)
+from ops.demo_model.labels import (
+    CENTRE,
+    COLOUR,
+    COLOUR_COUNT,
+    COUNT,
+    DIGIT,
+    SHAPE,
+    SHAPE_COUNT,
+    label,
+    label_patches,
+)
 from ops.demo_model.render import draw, number_mask, render, to_file
 from ops.demo_model.scenes import (
     COLOURS,
@@ -155,6 +170,34 @@ def test_labels_name_what_lies_in_the_cell() -> None:
             assert cells[COLOUR, row, column] == 1 + list(COLOURS).index(thing.colour)
             assert cells[SHAPE, row, column] == 1 + SHAPES.index(thing.shape)
             assert cells[CENTRE, row, column] == 1
+
+
+def test_labels_count_the_things_alike_in_shape_and_in_colour() -> None:
+    seen = set()
+    for scene in scenes("many"):
+        cells = label(scene, 16, 24)
+        for thing in scene.things:
+            row, column = int(thing.y * 16 / scene.height), int(thing.x * 24 / scene.width)
+            alike = sum(other.shape == thing.shape for other in scene.things)
+            assert cells[SHAPE_COUNT, row, column] == alike
+            assert cells[COLOUR_COUNT, row, column] == sum(
+                other.colour == thing.colour for other in scene.things
+            )
+            seen.add(alike)
+    assert seen == {1, 2, 3, 4}
+
+
+def test_equal_colours_change_nothing_but_colours() -> None:
+    num_changed = 0
+    for seed, scene in enumerate(scenes("many")):
+        changed = with_equal_colours(Random(seed), scene)
+        pairs = list(zip(scene.things, changed.things, strict=True))
+        assert all((a.shape, a.x, a.y, a.radius) == (b.shape, b.x, b.y, b.radius) for a, b in pairs)
+        new = {b.colour for a, b in pairs if a != b}
+        assert len(new) <= 1
+        assert new <= {thing.colour for thing in scene.things}
+        num_changed += bool(new)
+    assert num_changed > 20
 
 
 def test_labels_of_digits_run_left_to_right() -> None:
