@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 from ops.demo_model.render import number_mask
 from ops.demo_model.scenes import COLOURS, REGIONS, SHAPES, Number, Scene, region_of
 
-COLOUR, SHAPE, DIGIT, PLACE, REGION, CENTRE, COUNT, SHAPE_COUNT, COLOUR_COUNT = range(9)
-NUM_CLASSES = (1 + len(COLOURS), 1 + len(SHAPES), 11, 3, 1 + len(REGIONS), 2, 5, 5, 5)
-Labels = NDArray[np.int64]  # [9, rows, columns]; 0 means nothing, or for COUNT no object
+COLOUR, SHAPE, DIGIT, PLACE, REGION, CENTRE, COUNT = range(7)
+NUM_CLASSES = (1 + len(COLOURS), 1 + len(SHAPES), 11, 3, 1 + len(REGIONS), 2, 5)
+UNASKED = -100
+Labels = NDArray[np.int64]  # [7, rows, columns]; 0 means nothing, or for COUNT no object
 
 
 def label(scene: Scene, num_rows: int, num_columns: int) -> Labels:
@@ -24,10 +25,27 @@ def label(scene: Scene, num_rows: int, num_columns: int) -> Labels:
 
 
 def label_patches(scene: Scene, num_rows: int, num_columns: int) -> Labels:
-    """Labels of the four patches of each merged token, in the tower's order: [9, patches]."""
+    """Labels of the four patches of each merged token, in the tower's order: [7, patches]."""
     fine = label(scene, 2 * num_rows, 2 * num_columns)
     blocks = fine.reshape(len(NUM_CLASSES), num_rows, 2, num_columns, 2)
     return blocks.transpose(0, 1, 3, 2, 4).reshape(len(NUM_CLASSES), -1)
+
+
+def rank(scene: Scene, num_rows: int, num_columns: int) -> NDArray[np.int64]:
+    """How many things of its shape, and of its colour, come before a thing: [2, rows, columns].
+
+    Cells count in reading order, as the decoder reads them, so that the last circle knows how
+    many circles there are. Only cells with a thing's centre have a rank, the others `UNASKED`.
+    """
+    ranks = np.full((2, num_rows, num_columns), UNASKED, np.int64)
+    placed = [(_cell(scene, ranks, thing.x, thing.y), thing) for thing in scene.things]
+    for cell, thing in placed:
+        before = [other for place, other in placed if place < cell]
+        ranks[:, *cell] = (
+            sum(other.shape == thing.shape for other in before),
+            sum(other.colour == thing.colour for other in before),
+        )
+    return ranks
 
 
 def _cell(scene: Scene, labels: Labels, x: float, y: float) -> tuple[int, int]:
@@ -47,8 +65,6 @@ def _centres(scene: Scene, labels: Labels) -> tuple[NDArray[np.float64], NDArray
 
 def _label_things(labels: Labels, scene: Scene) -> None:
     x, y = _centres(scene, labels)
-    shapes = [thing.shape for thing in scene.things]
-    colours = [thing.colour for thing in scene.things]
     for thing in scene.things:
         row, column = _cell(scene, labels, thing.x, thing.y)
         covered = np.hypot(x - thing.x, y - thing.y) < 0.75 * thing.radius
@@ -58,9 +74,6 @@ def _label_things(labels: Labels, scene: Scene) -> None:
         labels[SHAPE][covered] = 1 + SHAPES.index(thing.shape)
         labels[REGION][covered] = 0 if region is None else 1 + REGIONS.index(region)
         labels[CENTRE][row, column] = 1
-        # How many like it the picture has: the answer to "How many circles?" lies on any circle.
-        labels[SHAPE_COUNT][covered] = shapes.count(thing.shape)
-        labels[COLOUR_COUNT][covered] = colours.count(thing.colour)
 
 
 def _digit_spans(number: Number) -> Iterator[tuple[int, float, float, float]]:

@@ -18,13 +18,13 @@ from ops.demo_model.compose import (
 from ops.demo_model.labels import (
     CENTRE,
     COLOUR,
-    COLOUR_COUNT,
     COUNT,
     DIGIT,
     SHAPE,
-    SHAPE_COUNT,
+    UNASKED,
     label,
     label_patches,
+    rank,
 )
 from ops.demo_model.render import draw, number_mask, render, to_file
 from ops.demo_model.scenes import (
@@ -172,19 +172,21 @@ def test_labels_name_what_lies_in_the_cell() -> None:
             assert cells[CENTRE, row, column] == 1
 
 
-def test_labels_count_the_things_alike_in_shape_and_in_colour() -> None:
+def test_ranks_count_the_things_alike_that_come_before() -> None:
     seen = set()
     for scene in scenes("many"):
-        cells = label(scene, 16, 24)
-        for thing in scene.things:
-            row, column = int(thing.y * 16 / scene.height), int(thing.x * 24 / scene.width)
-            alike = sum(other.shape == thing.shape for other in scene.things)
-            assert cells[SHAPE_COUNT, row, column] == alike
-            assert cells[COLOUR_COUNT, row, column] == sum(
-                other.colour == thing.colour for other in scene.things
+        ranks = rank(scene, 16, 24)
+        assert (ranks[0] != UNASKED).sum() == len(scene.things)
+        for shape in {thing.shape for thing in scene.things}:
+            places = sorted(
+                (int(thing.y * 16 / scene.height), int(thing.x * 24 / scene.width))
+                for thing in scene.things
+                if thing.shape == shape
             )
-            seen.add(alike)
-    assert seen == {1, 2, 3, 4}
+            found = [int(ranks[0][place]) for place in places]
+            assert found == list(range(len(places)))
+            seen.update(found)
+    assert seen == {0, 1, 2, 3}
 
 
 def test_equal_colours_change_nothing_but_colours() -> None:
