@@ -171,12 +171,13 @@ def _sample_many(random: Random, scene: Scene, num_things: int) -> tuple[Thing, 
     return in_reading_order(things, scene)
 
 
-def with_equal_colours(random: Random, scene: Scene) -> Scene:
-    """The scene with some things in the colour of one of them, for practice in counting."""
+def with_equals(random: Random, scene: Scene) -> Scene:
+    """The scene with some things in the colour or shape of one of them, to practise counting."""
     model = random.choice(scene.things)
+    colour = {"colour": model.colour, "rgb": model.rgb}
+    changes = random.choice((colour, {"shape": model.shape}))
     things = tuple(
-        replace(thing, colour=model.colour, rgb=model.rgb) if random.random() < 0.5 else thing
-        for thing in scene.things
+        replace(thing, **changes) if random.random() < 0.5 else thing for thing in scene.things
     )
     return replace(scene, things=things)
 

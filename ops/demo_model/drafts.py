@@ -10,7 +10,7 @@ from PIL import Image
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
 
 from ops.demo_model.chatter import chat
-from ops.demo_model.compose import sample_scene, sample_size, with_equal_colours
+from ops.demo_model.compose import sample_scene, sample_size, with_equals
 from ops.demo_model.questions import (
     CAPABILITY,
     NO_IMAGE,
@@ -59,14 +59,19 @@ class Mix:
 WARM = Mix(
     {"one": 0.17, "two": 0.25, "many": 0.37, "number": 0.18, "empty": 0.03}, 0.42, 12, 4, 260
 )
+MANY = Mix({"many": 0.9, "two": 0.1}, 0.0, 27, 1, 90)
 EARLY = Mix({"one": 0.56, "two": 0.12, "many": 0.05, "number": 0.27}, 0.06, 20, 1, 130)
 MIDDLE = Mix({"one": 0.3, "two": 0.3, "many": 0.15, "number": 0.25}, 0.2, 18, 1, 160)
 
 
-def mix_at(progress: float, is_warm: bool) -> Mix:
-    """The mix for a share of the schedule; from scratch, lone objects come first."""
+def mix_at(progress: float, is_warm: bool, step: int) -> Mix:
+    """The mix for a share of the schedule; from scratch, lone objects come first.
+
+    Later every other batch has many pictures of three or four objects and few questions on each:
+    to count a kind among others takes more pictures than all else.
+    """
     if is_warm or progress > 0.35:
-        return WARM
+        return WARM if step % 2 == 0 else MANY
     return EARLY if progress < 0.16 else MIDDLE
 
 
@@ -109,8 +114,8 @@ class Draft:
     def add_image_row(self, mix: Mix) -> None:
         """One picture and questions about it."""
         scene = self.scene(mix)
-        if scene.kind == "many" and self.random.random() < 0.3:
-            scene = with_equal_colours(self.random, scene)
+        if scene.kind == "many" and self.random.random() < 0.5:
+            scene = with_equals(self.random, scene)
         asked = about_one(self.random, scene)
         if scene.kind == "many":
             asked += more_counts(self.random, scene)
@@ -144,7 +149,7 @@ class Draft:
             pictures, random.choice(load("around")["intros"]) if random.random() < 0.1 else ""
         )
         ordered = self._shuffle([q for q in asked for _ in range(REPEATS.get(q.skill, 1))])
-        if random.random() < 0.4:
+        if random.random() < 0.4 * mix.num_row_tokens / WARM.num_row_tokens:
             ordered.insert(0, CHAT)
         if random.random() < 0.3:
             self._ask_before_images(row, pictures, ordered.pop(0))

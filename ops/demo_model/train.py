@@ -110,7 +110,7 @@ class Trainer:
             return self.batches.make_pictures(plan.seed, step)
         joint_steps = max(1, plan.num_steps - plan.num_vision_steps)
         share = (step - plan.num_vision_steps) / joint_steps
-        mix = mix_at(share, plan.is_warm)
+        mix = mix_at(share, plan.is_warm, step)
         if plan.num_rows is not None:
             mix = replace(mix, num_rows=plan.num_rows)
         return self.batches.make(plan.seed, step, mix)
@@ -130,7 +130,7 @@ class Trainer:
         heads = min(1.0, step / HEADS_FIRST_STEPS) ** 2 if plan.is_warm else 1.0
         aid = 0.3 if not plan.is_warm and step < plan.num_steps / 2 else 0.15
         total: Tensor = losses.answers + heads * (
-            aid * losses.patches + 0.5 * losses.twins + 0.4 * losses.ranks
+            aid * losses.patches + 0.5 * losses.twins + 0.8 * losses.ranks
         )
         return total
 

@@ -13,7 +13,7 @@ from ops.demo_model.compose import (
     change_one_detail,
     sample_scene,
     sample_size,
-    with_equal_colours,
+    with_equals,
 )
 from ops.demo_model.labels import (
     CENTRE,
@@ -189,17 +189,20 @@ def test_ranks_count_the_things_alike_that_come_before() -> None:
     assert seen == {0, 1, 2, 3}
 
 
-def test_equal_colours_change_nothing_but_colours() -> None:
-    num_changed = 0
+def test_equals_take_the_colour_or_the_shape_of_one_thing() -> None:
+    num_alike = {"colour": 0, "shape": 0}
     for seed, scene in enumerate(scenes("many")):
-        changed = with_equal_colours(Random(seed), scene)
+        changed = with_equals(Random(seed), scene)
         pairs = list(zip(scene.things, changed.things, strict=True))
-        assert all((a.shape, a.x, a.y, a.radius) == (b.shape, b.x, b.y, b.radius) for a, b in pairs)
-        new = {b.colour for a, b in pairs if a != b}
-        assert len(new) <= 1
-        assert new <= {thing.colour for thing in scene.things}
-        num_changed += bool(new)
-    assert num_changed > 20
+        assert all((a.x, a.y, a.radius) == (b.x, b.y, b.radius) for a, b in pairs)
+        colours = {b.colour for a, b in pairs if a.colour != b.colour}
+        shapes = {b.shape for a, b in pairs if a.shape != b.shape}
+        assert len(colours) + len(shapes) <= 1
+        assert colours <= {thing.colour for thing in scene.things}
+        assert shapes <= {thing.shape for thing in scene.things}
+        num_alike["colour"] += len(colours)
+        num_alike["shape"] += len(shapes)
+    assert min(num_alike.values()) > 5
 
 
 def test_labels_of_digits_run_left_to_right() -> None:
