@@ -30,14 +30,14 @@ from ops.demo_model.wordings import write
 FACTOR = 32  # pixels a merged token is wide
 MIN_PIXELS, MAX_PIXELS = 16384, 25600
 WEIGHTS: Mapping[str, float] = {  # of a skill's answers in the loss; 1 unless named
-    "which": 2.5, "same": 2.0, "compare": 1.3, "describe": 1.7, "describe_nth": 2.0, "count": 1.5,
-    "count_kind": 2.0, "number": 1.5, "position": 1.5, "shape": 1.3, "chat": 1.2, "no_image": 1.6,
+    "which": 2.5, "same": 2.0, "compare": 1.3, "describe": 1.7, "describe_nth": 2.0, "count": 2.0,
+    "count_kind": 2.0, "number": 1.5, "position": 1.5, "shape": 1.3, "chat": 1.0, "no_image": 1.8,
     "one_image": 1.6, "absent": 1.3, "detail_nth": 2.0, "yes_no_nth": 1.8,
 }  # fmt: skip
 SHARES: Mapping[str, float] = {  # how readily a skill's question is picked; 1 unless named
-    "count": 1.2, "describe": 3.0, "number": 3.0, "which": 1.4, "same": 1.3, "compare": 2.0,
+    "count": 1.2, "describe": 3.0, "number": 3.0, "which": 2.0, "same": 1.3, "compare": 2.0,
     "absent": 0.6, "yes_no": 0.7, "one_image": 4.0, "count_kind": 1.2, "shape": 1.6,
-    "position": 1.6, "describe_nth": 2.3, "detail_nth": 1.6, "yes_no_nth": 1.2,
+    "position": 1.6, "describe_nth": 2.3, "detail_nth": 2.0, "yes_no_nth": 1.3,
 }  # fmt: skip
 REPEATS: Mapping[str, int] = {  # wordings of one question about one picture; 1 unless named
     "describe": 3, "compare": 3, "describe_nth": 2, "number": 2,
@@ -57,7 +57,7 @@ class Mix:
 
 
 WARM = Mix(
-    {"one": 0.17, "two": 0.25, "many": 0.37, "number": 0.18, "empty": 0.03}, 0.42, 12, 4, 260
+    {"one": 0.17, "two": 0.25, "many": 0.37, "number": 0.18, "empty": 0.03}, 0.5, 12, 4, 260
 )
 MANY = Mix({"many": 0.9, "two": 0.1}, 0.0, 27, 1, 90)
 EARLY = Mix({"one": 0.56, "two": 0.12, "many": 0.05, "number": 0.27}, 0.06, 20, 1, 130)
@@ -67,11 +67,11 @@ MIDDLE = Mix({"one": 0.3, "two": 0.3, "many": 0.15, "number": 0.25}, 0.2, 18, 1,
 def mix_at(progress: float, is_warm: bool, step: int) -> Mix:
     """The mix for a share of the schedule; from scratch, lone objects come first.
 
-    Later every other batch has many pictures of three or four objects and few questions on each:
+    Later every fourth batch has many pictures of three or four objects and few questions on each:
     to count a kind among others takes more pictures than all else.
     """
     if is_warm or progress > 0.35:
-        return WARM if step % 2 == 0 else MANY
+        return MANY if step % 4 == 0 else WARM
     return EARLY if progress < 0.16 else MIDDLE
 
 
