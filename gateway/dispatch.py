@@ -246,5 +246,5 @@ def to_error(failed: Failed) -> ServeError:
             return DeadlinePassed("the request's time limit ran out")
         case "lost":
             return WorkerLost(_LOST)
-        case "internal":
+        case "internal" | "undecoded":
             return WorkerFailed("a worker failed on this request")

@@ -133,6 +133,7 @@ class Journey:
             num_tokens=task.plan.num_tokens,
             grid=task.plan.grid,
             embeddings=TensorRef(shelf.embeddings, encoded.dtype, encoded.shape),
+            identity=encoded.feature_digest,
         )
 
     def _encode_job(self, task: ImageTask, shelf: Shelf) -> EncodeJob:
@@ -140,7 +141,7 @@ class Journey:
         return EncodeJob(
             job_id=f"{self._prompt.request_id}/{task.index}",
             plan=task.plan,
-            payload=Pixels(shelf.pixels, height, width),
+            payload=Pixels(shelf.pixels, height, width, 3, "resized"),
             target=shelf.embeddings,
             seconds_left=self._seconds_left(),
         )

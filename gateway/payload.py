@@ -16,7 +16,7 @@ from PIL import Image
 
 from gateway.fetch import SourceImage
 from gateway.header import ALPHA_MODES, ImageHeader, blame_image, open_picture
-from workers.families.plan import ImagePlan
+from workers.families.plan import Background, ImagePlan
 
 Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
@@ -52,10 +52,16 @@ def decode_pixels(image: SourceImage, header: ImageHeader, plan: ImagePlan) -> b
     height, width = plan.resized_size
     picture = picture.resize((width, height), Image.Resampling.BICUBIC)
     if picture.mode == "RGBA":
-        ground = Image.new("RGB", picture.size, plan.background)
-        ground.paste(picture, mask=picture)
-        picture = ground
+        picture = _lay_on_ground(picture, plan.background)
     return picture.tobytes()
+
+
+def _lay_on_ground(picture: Image.Image, background: Background | None) -> Image.Image:
+    if background is None:
+        return picture.convert("RGB")
+    ground = Image.new("RGB", picture.size, background.first)
+    ground.paste(picture, mask=picture)
+    return ground
 
 
 def _to_colour(picture: Image.Image) -> Image.Image:

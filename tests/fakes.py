@@ -12,6 +12,7 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal
 
@@ -118,8 +119,11 @@ class FakeEncoder:
             job_id=job.job_id,
             dtype="float32",
             shape=values.shape,
+            feature_digest=blake2b(pixels, digest_size=16).digest(),
             queue_seconds=0.001,
+            decode_seconds=0.0,
             preprocess_seconds=0.002,
+            digest_seconds=0.0001,
             encode_seconds=0.003,
         )
 

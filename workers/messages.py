@@ -32,15 +32,41 @@ class TensorRef(msgspec.Struct, frozen=True):
     shape: tuple[int, ...]
 
 
+class JpegBytes(msgspec.Struct, frozen=True, tag=True):
+    """Payload: a JPEG file as it came, for an owner that decodes it on its device."""
+
+    region: Region  # exactly the file
+    orientation: int  # EXIF's, 1 to 8; the owner turns the picture
+
+
 class Pixels(msgspec.Struct, frozen=True, tag=True):
-    """Payload: uint8 RGB pixels [height, width, 3], decoded and already resized to the plan."""
+    """Payload: uint8 [height, width, channels], upright; RGB, or RGBA where that matters.
+
+    Resized pixels are RGB in the plan's resized size, laid on its background.
+    """
 
     region: Region
     height: int
     width: int
+    channels: Literal[3, 4]
+    stage: Literal["source", "resized"]
 
 
-Payload = Pixels
+class Patches(msgspec.Struct, frozen=True, tag=True):
+    """Payload: float32 [plan.num_patches, 3 * frames * patch_size ** 2], as the tower takes it."""
+
+    region: Region
+
+
+class Embeddings(msgspec.Struct, frozen=True, tag=True):
+    """Payload: what the tower would give, [1 + deepstack levels, plan.num_tokens, hidden]."""
+
+    region: Region
+    dtype: str  # torch's name
+    shape: tuple[int, int, int]
+
+
+Payload = JpegBytes | Pixels | Patches | Embeddings
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +87,7 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
     num_tokens: int
     grid: tuple[int, int, int]  # as in the plan, before merging
     embeddings: TensorRef  # [1 + deepstack levels, num_tokens, hidden]
+    identity: bytes  # the image's feature digest: equal for equal input of the tower only
 
 
 # ---- gateway to worker
@@ -82,6 +109,7 @@ class Start(Frame, frozen=True, kw_only=True):
     kv_block_tokens: int
     max_step_tokens: int
     max_step_sequences: int
+    digest_key: bytes  # secret of this gateway process, 32 bytes; equal in all workers
 
 
 class EncodeJob(Frame, frozen=True, kw_only=True):
@@ -145,8 +173,11 @@ class Encoded(Frame, frozen=True, kw_only=True):
     job_id: str
     dtype: str
     shape: tuple[int, ...]  # [1 + deepstack levels, tokens, hidden]
+    feature_digest: bytes  # keyed, 16 bytes, over what the tower saw, with shape and dtype
     queue_seconds: float
+    decode_seconds: float  # 0 when pixels came
     preprocess_seconds: float
+    digest_seconds: float
     encode_seconds: float
 
 
@@ -173,13 +204,14 @@ class Finished(Frame, frozen=True, kw_only=True):
     num_completion_tokens: int  # an end-of-sequence token counts, as in the OpenAI API
 
 
-FailKind = Literal["bad_input", "deadline", "internal", "lost"]
+FailKind = Literal["bad_input", "undecoded", "deadline", "internal", "lost"]
 
 
 class Failed(Frame, frozen=True, kw_only=True):
     """Last event of a job of either kind that did not go well.
 
-    bad_input is the caller's mistake; deadline means seconds_left ran out; internal is a fault of
+    bad_input is the caller's mistake; undecoded means that the owner could not read a JPEG file,
+    and pixels should be sent instead; deadline means seconds_left ran out; internal is a fault of
     the worker, which goes on; lost means the worker died (made by the pool, not by a worker).
     """
 

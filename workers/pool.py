@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import secrets
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -64,7 +65,8 @@ class Pool:
             arenas=tuple(arena.file_number for arena in self._arenas),
             environment=worker_environment(threads),
         )
-        starts = [_start_message(settings, spec, threads) for spec in specs]
+        key = secrets.token_bytes(32)
+        starts = [_start_message(settings, spec, threads, key) for spec in specs]
         listener = Listener(on_event, on_lost)
         self._keepers = tuple(
             Keeper(index, start, launch, settings.workers, listener)
@@ -125,7 +127,9 @@ def _share_of_cores(num_workers: int) -> int:
     return max(1, cores // num_workers)
 
 
-def _start_message(settings: Settings, spec: WorkerSpec, num_threads: int) -> Start:
+def _start_message(
+    settings: Settings, spec: WorkerSpec, num_threads: int, digest_key: bytes
+) -> Start:
     return Start(
         name=spec.name,
         device=spec.device,
@@ -140,4 +144,5 @@ def _start_message(settings: Settings, spec: WorkerSpec, num_threads: int) -> St
         kv_block_tokens=settings.engine.kv_block_tokens,
         max_step_tokens=settings.engine.max_step_tokens,
         max_step_sequences=settings.engine.max_step_sequences,
+        digest_key=digest_key,
     )

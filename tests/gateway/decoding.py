@@ -7,7 +7,8 @@ from config.settings import ImageSettings
 from gateway.header import read_header
 from gateway.payload import decode_pixels
 from tests.gateway.files import source
-from workers.families.plan import ImagePlan
+from tests.plans import make_plan
+from workers.families.plan import ImagePlan, plain
 
 LIMITS = ImageSettings()
 Pixels = npt.NDArray[np.uint8]
@@ -16,22 +17,8 @@ Pixels = npt.NDArray[np.uint8]
 def plan_for(
     source_size: tuple[int, int], resized: tuple[int, int], background: tuple[int, int, int]
 ) -> ImagePlan:
-    return ImagePlan(
-        family="qwen_vl",
-        backend="cpu",
-        source_size=source_size,
-        resized_size=resized,
-        padded_size=resized,
-        grid=(1, 2, 2),
-        patch_size=16,
-        temporal_patch_size=2,
-        merge_size=2,
-        num_tokens=1,
-        resample="bicubic",
-        rescale=1 / 255,
-        mean=(0.5, 0.5, 0.5),
-        std=(0.5, 0.5, 0.5),
-        background=background,
+    return make_plan(
+        source_size, resized_size=resized, padded_size=resized, background=plain(background)
     )
 
 

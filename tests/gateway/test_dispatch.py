@@ -89,7 +89,7 @@ def encode_job(job_id: str) -> EncodeJob:
     return EncodeJob(
         job_id=job_id,
         plan=plan(4, 6),
-        payload=Pixels(region, 2, 2),
+        payload=Pixels(region, 2, 2, 3, "resized"),
         target=region,
         seconds_left=5.0,
     )
@@ -100,8 +100,11 @@ def encoded(job_id: str) -> Encoded:
         job_id=job_id,
         dtype="float32",
         shape=(1, 6, 8),
+        feature_digest=bytes(16),
         queue_seconds=0.1,
+        decode_seconds=0.1,
         preprocess_seconds=0.1,
+        digest_seconds=0.1,
         encode_seconds=0.1,
     )
 

@@ -1,26 +1,13 @@
 import random
 
 from gateway.place import Candidate, ImageTask, cost, place
+from tests.plans import make_plan
 from workers.families.plan import ImagePlan
 
 
 def plan(rows: int, columns: int) -> ImagePlan:
-    return ImagePlan(
-        family="test",
-        backend="cpu",
-        source_size=(rows * 14, columns * 14),
-        resized_size=(rows * 14, columns * 14),
-        padded_size=(rows * 14, columns * 14),
-        grid=(1, rows, columns),
-        patch_size=14,
-        temporal_patch_size=2,
-        merge_size=2,
-        num_tokens=rows * columns // 4,
-        resample="bicubic",
-        rescale=1 / 255,
-        mean=(0.5, 0.5, 0.5),
-        std=(0.5, 0.5, 0.5),
-        background=(255, 255, 255),
+    return make_plan(
+        (rows * 14, columns * 14), grid=(1, rows, columns), num_tokens=rows * columns // 4
     )
 
 

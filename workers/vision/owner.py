@@ -5,6 +5,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Protocol
 
 import torch
@@ -121,7 +122,9 @@ class Owner:
 
     def _encode(self, batch: list[_Waiting]) -> list[FromWorker]:
         started_at = time.monotonic()
-        patches = torch.cat([self._patches(entry.job) for entry in batch])
+        prepared = [self._patches(entry.job) for entry in batch]
+        digests = [_digest(patches) for patches in prepared]
+        patches = torch.cat(prepared)
         encode_at = time.monotonic()
         embeddings = self._vision.encode(patches, [entry.job.plan.grid for entry in batch])
         _check_finite(embeddings)
@@ -129,8 +132,8 @@ class Owner:
             self._write(entry.job, embedding)
         timings = _Timings(encode_at - started_at, time.monotonic() - encode_at)
         return [
-            self._encoded(entry, embedding, started_at - entry.arrived_at, timings)
-            for entry, embedding in zip(batch, embeddings, strict=True)
+            self._encoded(entry, embedding, digest, started_at - entry.arrived_at, timings)
+            for entry, embedding, digest in zip(batch, embeddings, digests, strict=True)
         ]
 
     def _patches(self, job: EncodeJob) -> Tensor:
@@ -147,21 +150,35 @@ class Owner:
         target.view(embedding.shape).copy_(embedding)
 
     def _encoded(
-        self, entry: _Waiting, embedding: Tensor, queue_seconds: float, timings: _Timings
+        self,
+        entry: _Waiting,
+        embedding: Tensor,
+        digest: bytes,
+        queue_seconds: float,
+        timings: _Timings,
     ) -> Encoded:
         return Encoded(
             job_id=entry.job.job_id,
             dtype=str(embedding.dtype).removeprefix("torch."),
             shape=tuple(embedding.shape),
+            feature_digest=digest,
             queue_seconds=queue_seconds,
+            decode_seconds=0.0,
+            digest_seconds=0.0,
             preprocess_seconds=timings.preprocess_seconds,
             encode_seconds=timings.encode_seconds,
         )
 
 
+def _digest(patches: Tensor) -> bytes:
+    return blake2b(patches.cpu().numpy().tobytes(), digest_size=16).digest()
+
+
 def _read_pixels(arenas: Arenas, job: EncodeJob) -> Tensor:
     """The job's pixels, uint8 [height, width, 3], in place."""
-    payload: Pixels = job.payload
+    payload = job.payload
+    if not isinstance(payload, Pixels) or payload.stage != "resized":
+        raise EncodeFault("this payload is not served yet")
     size = (payload.height, payload.width)
     if size != job.plan.resized_size:
         raise EncodeFault(f"pixels are {size}, planned were {job.plan.resized_size}")

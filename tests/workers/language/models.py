@@ -141,7 +141,13 @@ def make_job(
 ) -> GenerateJob:
     """The request as the engine takes it; greedy unless `sampling` says otherwise."""
     spans = tuple(
-        Span(start=start, num_tokens=tensor.shape[1], grid=grid, embeddings=arenas.store(tensor))
+        Span(
+            start=start,
+            num_tokens=tensor.shape[1],
+            grid=grid,
+            embeddings=arenas.store(tensor),
+            identity=bytes(16),
+        )
         for start, grid, tensor in zip(
             request.starts, request.grids, request.embeddings, strict=True
         )

@@ -50,7 +50,7 @@ class Bench:
         return EncodeJob(
             job_id=name,
             plan=plan,
-            payload=Pixels(region=region, height=height, width=width),
+            payload=Pixels(region, height, width, 3, "resized"),
             target=target,
             seconds_left=seconds_left,
         )

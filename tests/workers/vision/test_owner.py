@@ -15,7 +15,7 @@ from tests.workers.vision.jobs import Bench, Memory, pictures, references
 from workers.families.qwen_vl.layout import QwenLayout, read_layout
 from workers.families.qwen_vl.load import load_models
 from workers.families.qwen_vl.vision import VisionModel
-from workers.messages import Encoded, EncodeJob, Failed, FromWorker
+from workers.messages import Encoded, EncodeJob, Failed, FromWorker, Pixels
 from workers.vision.owner import Owner
 
 
@@ -162,6 +162,7 @@ def test_a_broken_device_ends_the_worker(bench: Bench) -> None:
 
 
 def wrong_size(job: EncodeJob) -> EncodeJob:
+    assert isinstance(job.payload, Pixels)
     payload = msgspec.structs.replace(job.payload, height=job.payload.height - 1)
     return msgspec.structs.replace(job, payload=payload)
 

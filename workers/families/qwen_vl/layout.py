@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from workers.families import ImageShapeError
-from workers.families.plan import Backend, ImagePlan
+from workers.families.plan import Backend, ImagePlan, first_pass, plain
 from workers.families.qwen_vl.checkpoint import Checkpoint, read_checkpoint
 
 MAX_ASPECT_RATIO = 200
+WHITE = (255, 255, 255)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +49,13 @@ class QwenLayout:
             temporal_patch_size=facts.temporal_patch_size,
             merge_size=facts.merge_size,
             num_tokens=rows * columns // facts.merge_size**2,
+            patch_order="merged",
             resample="bicubic",
+            first_pass=first_pass(source_size, (height, width)),
             rescale=facts.rescale,
             mean=facts.mean,
             std=facts.std,
-            background=(255, 255, 255),
+            background=plain(WHITE),
         )
 
     def positions(
