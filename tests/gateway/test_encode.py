@@ -5,8 +5,10 @@ import asyncio
 import pytest
 
 from gateway.errors import CallerError, ImageRejected, WorkerLost
-from tests.gateway.house import Caller, House, ask, encoded, pictures, run
-from workers.messages import Pixels
+from gateway.flight import Flight, Room
+from gateway.lease import Lease
+from tests.gateway.house import UNIT, Caller, House, ask, encoded, pictures, run
+from workers.messages import Encoded, EncodeJob, Pixels
 
 
 def test_equal_images_of_a_request_are_encoded_once_and_come_back_in_order() -> None:
@@ -98,6 +100,61 @@ def test_failures_reach_all_who_wait_by_their_own_index_and_are_not_kept() -> No
         house.check_idle()
 
     run(work())
+
+
+def test_a_flight_that_lands_after_its_like_takes_what_is_there() -> None:
+    async def work() -> None:
+        house = House()
+        first = ask(house, "a", "red")
+        await house.until_sent(1)
+        house.land(0)
+        await first
+        kept = house.store.find(b"red")
+        assert kept is not None
+        room = Room(0, payload=lease(house, 0), embeddings=lease(house, 0))
+        flight = Flight(pictures("red")[0], room, house.store, lambda _: None)
+        flight.join()
+
+        flight.start(result_of(house.owners.sent[0][1]))
+
+        assert await flight.landing is kept
+        assert kept.num_pins == 2
+        assert (flight.leave(), flight.leave()) == (kept, kept)
+        for _ in range(2):
+            house.store.unpin(kept)
+        house.check_idle()
+
+    run(work())
+
+
+def test_nobody_can_join_a_flight_that_its_last_passenger_has_left() -> None:
+    async def work() -> None:
+        house = House()
+        forgotten: list[Flight] = []
+        room = Room(0, payload=lease(house, 0), embeddings=lease(house, 0))
+        flight = Flight(pictures("red")[0], room, house.store, forgotten.append)
+        flight.start(never())
+        assert flight.leave() is None
+        assert forgotten == [flight]  # at once, and not when the flight has ended
+        await asyncio.wait([flight.landing])
+        house.check_idle()
+
+    run(work())
+
+
+def lease(house: House, owner: int) -> Lease:
+    region = house.store.take(owner, UNIT)
+    assert region is not None
+    return Lease(house.owners.arenas[owner], region)
+
+
+async def never() -> Encoded:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def result_of(job: EncodeJob) -> Encoded:
+    return encoded(job, b"red")
 
 
 def test_an_owner_that_died_fails_the_flight_and_the_next_request_starts_anew() -> None:
