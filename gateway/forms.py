@@ -19,5 +19,6 @@ class ResizedPixels:
         """See `gateway.flight.Payloads`."""
         del decoded
         height, width = picture.task.plan.resized_size
+        assert picture.header is not None
         pixels = decode_pixels(picture.source, picture.header, picture.task.plan)
         return pixels, lambda region: Pixels(region, height, width, 3, "resized")

@@ -14,6 +14,7 @@ from gateway.encode import Encoder
 from gateway.errors import NotReady
 from gateway.fetch import Fetcher
 from gateway.metrics import Metrics
+from gateway.names import NameBook
 from gateway.payload import DecodePool
 from workers.pool import Pool
 
@@ -33,6 +34,7 @@ class Services:
     dispatcher: Dispatcher
     store: EmbeddingStore
     encoder: Encoder
+    names: NameBook = field(default_factory=NameBook)
     digest_key: bytes = field(default_factory=lambda: secrets.token_bytes(32))
     draining: bool = False
     running: set[anyio.CancelScope] = field(default_factory=set)  # one for each request in work
