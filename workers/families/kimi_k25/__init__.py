@@ -1,1 +1,1 @@
-"""Kimi-K2.5 and its like: a MoonViT tower in front of a DeepSeek-V3 decoder."""
+"""Kimi-K2.5: MoonViT tower, decoder with latent attention and experts."""
