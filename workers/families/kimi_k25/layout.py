@@ -24,8 +24,17 @@ class KimiLayout:
     image_token: str
     image_token_id: int
     max_context_tokens: int
-    max_resized_pixels: int
     checkpoint: Checkpoint
+
+    @property
+    def max_resized_pixels(self) -> int:
+        """Upper bound of height times width after resizing, whatever the image."""
+        facts = self.checkpoint
+        side = facts.max_side_patches
+        # Limits count whole patches. A side is below (whole patches of the source + 1) * scale,
+        # the area below whole * scale^2 + (rows + columns) * scale^2 + 1; all in patches.
+        patches = min(side**2, facts.max_patches + 2 * side + 1)
+        return patches * facts.patch_size**2
 
     def plan(self, source_size: Size, backend: Backend) -> ImagePlan:
         """Plan an image from its displayed (height, width), in pixels.
@@ -101,17 +110,5 @@ def read_layout(model: Path) -> KimiLayout:
         image_token="<|media_pad|>",
         image_token_id=checkpoint.image_token_id,
         max_context_tokens=checkpoint.max_context_tokens,
-        max_resized_pixels=_max_resized_pixels(checkpoint),
         checkpoint=checkpoint,
     )
-
-
-def _max_resized_pixels(checkpoint: Checkpoint) -> int:
-    """Upper bound of height times width after resizing.
-
-    Limits count whole patches. A resized side is below (whole patches of the source + 1) * scale,
-    so the area is below whole * scale^2 + (rows + columns) * scale^2 + 1, in patches.
-    """
-    side = checkpoint.max_side_patches
-    patches = min(side**2, checkpoint.max_patches + 2 * side + 1)
-    return patches * checkpoint.patch_size**2
