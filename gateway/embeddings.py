@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from gateway.lease import Lease
 from gateway.metrics import Metrics
-from workers.arena import Arena
+from workers.arena import Arena, aligned
 from workers.families.plan import ImagePlan
 from workers.messages import Region, TensorRef
 
@@ -33,8 +33,8 @@ class Entry:
 
     @property
     def num_bytes(self) -> int:
-        """Their size."""
-        return self.tensor.region.num_bytes
+        """What they take up of the arena."""
+        return aligned(self.lease.region.num_bytes)
 
 
 class EmbeddingStore:

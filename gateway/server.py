@@ -54,6 +54,13 @@ class _HttpServer(uvicorn.Server):
         yield
 
 
+def _ignore_signals(loop: asyncio.AbstractEventLoop) -> None:
+    """All is done; a signal that comes now shall not spoil the exit status."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)
+
+
 def listen(settings: ServerSettings) -> socket.socket:
     """Bind the listening socket before anything heavy starts.
 
@@ -171,6 +178,7 @@ class Gateway:
             await http
             await self._services.fetcher.close()
             await self._pool.stop(0 if self._stop_now.is_set() else _LEAVE_SECONDS)
+            _ignore_signals(loop)
             log.info("stopped")
 
     def _uvicorn_config(self) -> uvicorn.Config:

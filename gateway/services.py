@@ -63,7 +63,7 @@ class Services:
         """Bring the gauges up to date that no event carries."""
         for view in self.pool.fleet().workers:
             self.metrics.worker_ready.labels(view.name).set(view.ready)
-            used = self.pool.arena(view.index).num_bytes_used
             idle = self.store.idle_bytes(view.index)
             self.metrics.embedding_idle_bytes.labels(view.name).set(idle)
-            self.metrics.arena_used_bytes.labels(view.name).set(used)
+            used = self.pool.arena(view.index).num_bytes_used
+            self.metrics.arena_used_bytes.labels(view.name).set(used - idle)
