@@ -29,7 +29,8 @@ TEMPLATE = (
     "{%- endfor -%}{%- endif -%}<|im_end|>"
     "{%- endfor -%}"
     "{%- if add_generation_prompt -%}"
-    "<|im_assistant|>assistant<|im_middle|>{{ '<think>' if thinking else '<think></think>' }}"
+    "<|im_assistant|>assistant<|im_middle|>"
+    "{{ '<think></think>' if thinking is defined and not thinking else '<think>' }}"
     "{%- endif -%}"
 )
 CONTROL_TOKENS = (  # ids from 768 on

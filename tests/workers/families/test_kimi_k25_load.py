@@ -266,6 +266,7 @@ def test_progress_ends_complete_and_nothing_is_drawn(
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("requested", "loaded"),
     [("auto", torch.float32), ("float32", torch.float32), ("bfloat16", torch.bfloat16)],
@@ -290,3 +291,22 @@ def test_both_roles_come_out_of_one_load(checkpoint: Path, original: Any) -> Non
     output = original.model.get_image_features(patches, torch.tensor([[1, 4, 6]]))
     embeddings = models.vision.encode(patches.flatten(1), [(1, 4, 6)])[0][0]
     torch.testing.assert_close(embeddings, output.pooler_output[0], rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("roles", [("vision",), ("language",), BOTH])
+def test_tied_embeddings_load_in_every_role(
+    copy: Path, original: Any, roles: tuple[str, ...]
+) -> None:
+    config = json.loads((copy / "config.json").read_text())
+    config["tie_word_embeddings"] = config["text_config"]["tie_word_embeddings"] = True
+    (copy / "config.json").write_text(json.dumps(config))
+    tensors = late_names(original)
+    del tensors["lm_head.weight"]
+    replace_weights(copy, tensors)
+
+    loaded = load_parts(copy, roles, "float32", ignore)
+
+    if "language" in roles:
+        assert loaded.lm_head.weight is loaded.model.language_model.embed_tokens.weight
+    if "vision" in roles:
+        assert loaded.model.vision_tower is not None
