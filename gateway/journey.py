@@ -16,7 +16,7 @@ from gateway.errors import ImageRejected, ServeError
 from gateway.fetch import SourceImage
 from gateway.header import ImageHeader, read_header
 from gateway.identity import source_digest
-from gateway.payload import decode_pixels
+from gateway.payload import make_bytes
 from gateway.place import ImageTask, Placement, place
 from gateway.prompt import ImageRef, Prompt
 from gateway.services import Services
@@ -87,7 +87,8 @@ class Journey:
 
     def _plan(self, source: SourceImage, header: ImageHeader) -> ImagePlan:
         try:
-            return self._services.checkpoint.layout.plan(header.displayed_size, "cpu")
+            services = self._services
+            return services.checkpoint.layout.plan(header.displayed_size, services.backend)
         except ImageShapeError as error:
             raise ImageRejected(
                 str(error),
@@ -123,7 +124,12 @@ class Journey:
         task, services = picture.task, self._services
         with services.metrics.stage("decode"):
             pixels = await services.decode_pool.run(
-                self._prompt.request_id, decode_pixels, picture.source, picture.header, task.plan
+                self._prompt.request_id,
+                make_bytes,
+                picture.source,
+                picture.header,
+                task.plan,
+                "resized",
             )
         shelf.lease.arena.view(shelf.pixels)[:] = pixels
         job = self._encode_job(task, shelf)
