@@ -113,7 +113,7 @@ class ImageSettings(Section):
     )
     force_cpu_image_preprocessing: bool = Field(
         False,
-        description="Decode and preprocess images in the gateway, on the CPU, whatever the workers.",
+        description="Decode and preprocess on the CPU, in the gateway, whatever the workers.",
     )
     fetch_seconds: float = Field(
         10.0, gt=0, description="Total time to fetch one image, redirects included, in seconds."

@@ -56,7 +56,8 @@ def blend(picture: Image.Image, background: tuple[int, int, int]) -> Pixels:
     values = np.asarray(picture.convert("RGBA"))
     alpha = values[:, :, 3:].astype(np.float32) / 255
     mixed = alpha * values[:, :, :3] + (1 - alpha) * np.array(background, dtype=np.uint8)
-    return mixed.astype(np.uint8)
+    pixels: Pixels = mixed.astype(np.uint8)
+    return pixels
 
 
 @pytest.mark.parametrize("background", [(255, 255, 255), (0, 0, 0), (12, 200, 90)])

@@ -51,18 +51,18 @@ def resized(pixels: Tensor, plan: ImagePlan) -> Tensor:
     """Source pixels to what the plan resizes them to.
 
     Args:
-        pixels: uint8 [*plan.source_size, 3 or 4], contiguous, RGB or RGBA, on any device. RGBA
-            only where the plan has a background.
+        pixels: uint8 [*plan.source_size, 3 or 4], RGB or RGBA, on any device.
         plan: the image's plan.
 
     Returns:
         uint8 RGB [*plan.resized_size, 3] on the same device.
     """
     ground = plan.background
-    if ground and ground.stage == "before_resize" and pixels.shape[2] == 4:
-        pixels = lay_on(pixels, ground)
-    pixels = resize(pixels, plan.resized_size, plan.first_pass)
-    return lay_on(pixels, ground) if ground and pixels.shape[2] == 4 else pixels
+    if ground is None or pixels.shape[2] == 3:
+        return resize(pixels[..., :3], plan.resized_size, plan.first_pass)
+    if ground.stage == "before_resize":
+        return resize(lay_on(pixels, ground), plan.resized_size, plan.first_pass)
+    return lay_on(resize(pixels, plan.resized_size, plan.first_pass), ground)
 
 
 def cut(pixels: Tensor, plan: ImagePlan) -> Tensor:

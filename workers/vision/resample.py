@@ -27,7 +27,7 @@ def resize(pixels: Tensor, size: Size, first: Pass) -> Tensor:
     """Resize one image; a pass that changes nothing is left out.
 
     Args:
-        pixels: uint8 [height, width, channels], contiguous, on any device; the channels are
+        pixels: uint8 [height, width, channels], on any device; the channels are
             gray, gray and alpha, RGB, or RGBA.
         size: (height, width) of the result, in pixels.
         first: which pass goes first where both are needed.
