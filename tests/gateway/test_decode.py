@@ -1,13 +1,25 @@
 """Pixels as the plan wants them, from every kind of file."""
 
 import io
+import struct
+import zlib
 
 import numpy as np
+import numpy.typing as npt
 import pytest
-from PIL import Image, ImageOps, TiffImagePlugin
+from PIL import Image, ImageCms, ImageOps, TiffImagePlugin
 
-from tests.gateway.decoding import Pixels, decode
-from tests.gateway.files import FILES, gray16, orientation, png_chunk, png_with
+from gateway.header import read_header
+from tests.gateway.decoding import LIMITS, Pixels, decode
+from tests.gateway.files import (
+    FILES,
+    gray16,
+    orientation,
+    png_chunk,
+    png_with,
+    see_through,
+    source,
+)
 from tests.pictures import encoded, noise
 from workers.families.plan import plain
 
@@ -167,6 +179,87 @@ def test_the_first_frame_is_taken(name: str) -> None:
     assert np.array_equal(
         decode(FILES[name]), by_library(FILES[name], decode(FILES[name]).shape[:2])
     )
+
+
+@pytest.mark.parametrize("name", [name for name in TRANSPARENT if "key" not in name])
+def test_without_a_ground_hidden_colours_show(name: str) -> None:
+    """And they are dropped first: resizing does not weigh them by their alpha."""
+    picture = Image.open(io.BytesIO(FILES[name])).convert("RGBA").convert("RGB")
+    resized = picture.resize((31, 60), Image.Resampling.BICUBIC)
+    assert np.array_equal(decode(FILES[name], background=None), np.asarray(picture))
+    assert np.array_equal(decode(FILES[name], (60, 31), None), np.asarray(resized))
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if "key" in name])
+def test_without_a_ground_a_colour_key_is_a_colour_like_any(name: str) -> None:
+    keyless = Image.open(io.BytesIO(FILES[name]))
+    keyless.info.pop("transparency")
+    options = {"lossless": True} if keyless.format == "WEBP" else {}
+    data = encoded(keyless, keyless.format or "PNG", **options)
+    assert not read_header(source(data), LIMITS).has_alpha
+    assert np.array_equal(decode(FILES[name], (40, 50), None), decode(data, (40, 50)))
+
+
+# ---- colours of other kinds
+
+
+def without_adobe_marker(data: bytes) -> bytes:
+    start = data.index(b"\xff\xee")
+    return data[:start] + data[start + 2 + int.from_bytes(data[start + 2 : start + 4], "big") :]
+
+
+def test_inks_of_a_jpeg_are_read_as_adobe_writes_them_with_and_without_its_marker() -> None:
+    data = FILES["jpeg-cmyk"]
+    bare = without_adobe_marker(data)
+    assert b"Adobe" in data
+    assert b"Adobe" not in bare
+    assert np.array_equal(decode(bare), decode(data))
+    assert np.array_equal(decode(data), by_library(data, (68, 96)))
+    drawn = np.asarray(noise(17, (96, 68))).astype(int)  # were they inverted, it would be far off
+    assert np.abs(decode(data) - drawn).mean() < 8 < np.abs(255 - decode(data) - drawn).mean()
+
+
+def test_a_jpeg_that_stores_rgb_is_read_as_rgb() -> None:
+    picture = noise(82, (64, 48))
+    data = encoded(picture, "JPEG", keep_rgb=True, quality=95)
+    assert np.abs(decode(data).astype(int) - np.asarray(picture)).mean() < 4
+
+
+@pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP", "TIFF"])
+def test_a_colour_profile_changes_no_pixel(form: str) -> None:
+    picture = noise(83, (45, 36))
+    profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("LAB")).tobytes()
+    data = encoded(picture, form, icc_profile=profile)
+    assert Image.open(io.BytesIO(data)).info["icc_profile"] == profile
+    assert np.array_equal(decode(data), decode(encoded(picture, form)))
+
+
+def png_of_16_bits(values: npt.NDArray[np.int64], colour_type: int) -> bytes:
+    height, width, _ = values.shape
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in values)
+    head = struct.pack(">IIBBBBB", width, height, 16, colour_type, 0, 0, 0)
+    chunks = [(b"IHDR", head), (b"IDAT", zlib.compress(rows)), (b"IEND", b"")]
+    return FILES["png-rgb"][:8] + b"".join(png_chunk(*chunk) for chunk in chunks)
+
+
+@pytest.mark.parametrize(("colour_type", "num_channels"), [(2, 3), (6, 4), (4, 2)])
+def test_colours_of_16_bits_are_cut_to_their_high_byte(colour_type: int, num_channels: int) -> None:
+    values = np.random.default_rng(84).integers(0, 65536, (13, 11, num_channels))
+    made = decode(png_of_16_bits(values, colour_type), background=None)
+    colours = values[:, :, :3] if num_channels > 2 else values[:, :, :1]
+    assert np.array_equal(made, np.broadcast_to(colours >> 8, made.shape))
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "PA"])
+def test_pictures_of_few_colours_are_resized_in_full_ones(mode: str) -> None:
+    """The library by itself would take the nearest pixel of a palette or of two colours."""
+    full = see_through(85, (40, 30)) if "A" in mode else noise(85, (40, 30))
+    picture = full.convert("RGB").quantize(16) if mode == "P" else full.convert(mode)
+    data = encoded(picture, "TIFF" if mode == "PA" else "PNG")
+    assert Image.open(io.BytesIO(data)).mode == mode
+    wide = picture.convert("RGBA").resize((60, 20), Image.Resampling.BICUBIC)
+    assert np.array_equal(decode(data, (20, 60)), blend(wide, (255, 255, 255)))
+    assert len(np.unique(decode(data, (20, 60)).reshape(-1, 3), axis=0)) > 16
 
 
 @pytest.mark.slow

@@ -60,7 +60,7 @@ def test_an_owner_makes_of_the_source_what_the_gateway_makes(name: str, ground: 
         assert torch.equal(patches_of(name, plan, "source"), patches_of(name, plan, "resized"))
 
 
-@pytest.mark.parametrize("name", ["png-rgba", "gif-key", "tiff-rgba", "png-i16-key"])
+@pytest.mark.parametrize("name", ["png-rgba", "gif-key", "tiff-rgba", "png-la"])
 def test_the_ground_of_a_transparent_picture_is_noticed(name: str) -> None:
     size = read_header(source(FILES[name]), LIMITS).displayed_size
     plans = [plan_for(size, (28, 42), ground) for ground in GROUNDS.values()]

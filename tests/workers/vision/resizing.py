@@ -56,7 +56,7 @@ def draw_picture(case: Case, is_noise: bool) -> Image.Image:
     height, width = case.source
     random = np.random.default_rng([height, width, *case.target, MODES.index(case.mode)])
     if is_noise:
-        values = random.integers(0, 256, (height, width, 4))
+        values = random.integers(0, 256, (height, width, 4), dtype=np.int16)
     else:
         rows, columns = np.mgrid[0:height, 0:width]
         slopes = [rows * 255 // height, columns * 255 // width, (rows * columns) % 256]
