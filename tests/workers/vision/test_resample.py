@@ -43,6 +43,14 @@ def test_a_thousand_larger_pictures_have_pillows_bits() -> None:
         assert torch.equal(resized(case, True), expected(case, True)), str(case)
 
 
+@pytest.mark.parametrize("case", CASES[::9], ids=str)
+def test_a_picture_that_is_resized_in_parts_has_the_same_bits(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workers.vision.resample._CPU_VALUES", 700)
+    assert torch.equal(resized(case, True), expected(case, True))
+
+
 def test_a_picture_of_the_right_size_is_given_back_as_it_is() -> None:
     pixels = torch.randint(0, 256, (20, 30, 4), dtype=torch.uint8)
     assert resize(pixels, (20, 30), "horizontal") is pixels
