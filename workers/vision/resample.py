@@ -100,7 +100,7 @@ def find_weights(old: int, new: int) -> tuple[npt.NDArray[np.int64], npt.NDArray
     samples = starts[:, None] + np.arange((ends - starts).max())
     distances = (samples - centres[:, None] + 0.5) * (1.0 / stretch)
     values = np.where(samples < ends[:, None], _bicubic(np.abs(distances)), 0.0)
-    # Added up from left to right: another order would round otherwise.
+    # Added up from left to right, as Pillow does it: another order may round otherwise.
     values /= np.cumsum(values, axis=1)[:, -1:]
     # Halves away from zero, and the cast drops what is behind the point.
     return starts, (values * (1 << _FRACTION_BITS) + np.copysign(0.5, values)).astype(np.int32)
