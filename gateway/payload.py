@@ -44,12 +44,17 @@ def choose_form(header: ImageHeader, plan: ImagePlan, max_resized_pixels: int) -
         plan: the image's plan.
         max_resized_pixels: the family's upper bound of height times width after resizing.
     """
-    if plan.backend == "cpu":
-        return "resized"
-    if header.is_plain_jpeg:
-        return "jpeg"
+    is_jpeg = header.is_plain_jpeg and plan.backend == "cuda"
+    return "jpeg" if is_jpeg else choose_pixels(header, plan, max_resized_pixels)
+
+
+def choose_pixels(
+    header: ImageHeader, plan: ImagePlan, max_resized_pixels: int
+) -> Literal["source", "resized"]:
+    """As `choose_form`, for an image that is decoded here, as when its owner could not."""
     num_bytes = _num_values("source", header, plan)
-    return "source" if num_bytes <= _SOURCE_FACTOR * 3 * max_resized_pixels else "resized"
+    is_small = num_bytes <= _SOURCE_FACTOR * 3 * max_resized_pixels
+    return "source" if is_small and plan.backend == "cuda" else "resized"
 
 
 def payload_bytes(form: Form, image: SourceImage, header: ImageHeader, plan: ImagePlan) -> int:

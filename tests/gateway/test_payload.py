@@ -14,6 +14,7 @@ from gateway.payload import (
     Form,
     as_payload,
     choose_form,
+    choose_pixels,
     image_backend,
     make_bytes,
     payload_bytes,
@@ -62,6 +63,17 @@ def test_on_cuda_a_jpeg_goes_as_it_is_and_the_rest_as_pixels(name: str) -> None:
     plan = make_plan(header.displayed_size, backend="cuda")
     is_jpeg = name.startswith("jpeg") and name != "jpeg-cmyk"
     assert choose_form(header, plan, 10**9) == ("jpeg" if is_jpeg else "source")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_what_an_owner_could_not_decode_goes_as_pixels_by_the_same_rule(name: str) -> None:
+    header = read_header(source(FILES[name]), LIMITS)
+    for backend in ("cpu", "cuda"):
+        plan = make_plan(header.displayed_size, backend=backend)
+        for most in (1, 10**9):
+            form, pixels = (rule(header, plan, most) for rule in (choose_form, choose_pixels))
+            assert pixels == ("source" if backend == "cuda" and most > 1 else "resized")
+            assert form in (pixels, "jpeg")
 
 
 # Where a rule that compares with the image's own resized size goes to and fro.
