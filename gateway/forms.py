@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from gateway.flight import Picture
-from gateway.payload import decode_pixels
-from workers.messages import Payload, Pixels, Region
+from gateway.payload import as_payload, make_bytes, payload_bytes
+from workers.messages import Payload, Region
 
 
 class ResizedPixels:
@@ -12,12 +12,11 @@ class ResizedPixels:
 
     def num_bytes(self, picture: Picture) -> int:
         """See `gateway.flight.Payloads`."""
-        height, width = picture.task.plan.resized_size
-        return height * width * 3
+        return payload_bytes("resized", picture.source, picture.header, picture.task.plan)
 
     def make(self, picture: Picture, *, decoded: bool) -> tuple[bytes, Callable[[Region], Payload]]:
         """See `gateway.flight.Payloads`."""
         del decoded
-        height, width = picture.task.plan.resized_size
-        pixels = decode_pixels(picture.source, picture.header, picture.task.plan)
-        return pixels, lambda region: Pixels(region, height, width, 3, "resized")
+        header, plan = picture.header, picture.task.plan
+        pixels = make_bytes(picture.source, header, plan, "resized")
+        return pixels, lambda region: as_payload("resized", region, header, plan)

@@ -15,6 +15,7 @@ from config.workers import WorkerSpec
 from gateway.admit import Admission
 from gateway.app import build_app
 from gateway.checkpoint import load_checkpoint
+from gateway.decode_pool import DecodePool
 from gateway.dispatch import Dispatcher
 from gateway.embeddings import EmbeddingStore
 from gateway.encode import Encoder
@@ -23,7 +24,7 @@ from gateway.flight import Pilot
 from gateway.forms import ResizedPixels
 from gateway.header import set_up_pillow
 from gateway.metrics import Metrics
-from gateway.payload import DecodePool
+from gateway.payload import image_backend
 from gateway.progress import LoadProgress
 from gateway.protocol import Http1
 from gateway.services import Services
@@ -114,7 +115,7 @@ class Gateway:
         _check_devices(specs, num_gpus)
         self._progress = LoadProgress(tuple(spec.name for spec in specs))
         self._pool = self._make_pool(specs)
-        self._services = self._make_services()
+        self._services = self._make_services(specs)
         self._stop = asyncio.Event()
         self._stop_now = asyncio.Event()
         self._stopped_at: float | None = None
@@ -128,7 +129,7 @@ class Gateway:
                 f"shared memory for each of {len(specs)} workers"
             ) from error
 
-    def _make_services(self) -> Services:
+    def _make_services(self, specs: tuple[WorkerSpec, ...]) -> Services:
         settings = self._settings
         metrics = Metrics(tuple(view.name for view in self._pool.fleet().workers))
         checkpoint = load_checkpoint(settings.model.model)
@@ -144,6 +145,7 @@ class Gateway:
             checkpoint=checkpoint,
             served_model_name=settings.server.served_model_name
             or settings.model.model.resolve().name,
+            backend=image_backend(specs, settings.images),
             metrics=metrics,
             admission=Admission(settings.server),
             fetcher=Fetcher(settings.images),

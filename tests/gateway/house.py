@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from gateway.decode_pool import DecodePool
 from gateway.dispatch import Dispatcher
 from gateway.embeddings import EmbeddingStore, Entry
 from gateway.encode import Encoder
@@ -13,7 +14,6 @@ from gateway.errors import ImageRejected
 from gateway.fetch import SourceImage
 from gateway.flight import Picture, Pilot
 from gateway.metrics import Metrics
-from gateway.payload import DecodePool
 from gateway.place import ImageTask
 from tests.plans import make_plan
 from workers.arena import Arena

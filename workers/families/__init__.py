@@ -37,6 +37,11 @@ class Layout(Protocol):
     image_token_id: int
     max_context_tokens: int  # what the checkpoint allows
 
+    @property
+    def max_resized_pixels(self) -> int:
+        """Upper bound of height times width after resizing, whatever the image."""
+        ...
+
     def plan(self, source_size: tuple[int, int], backend: Backend) -> ImagePlan:
         """Plan an image from its displayed (height, width), in pixels.
 
