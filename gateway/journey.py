@@ -89,7 +89,8 @@ class Journey:
 
     def _plan(self, source: SourceImage, header: ImageHeader) -> ImagePlan:
         try:
-            return self._services.checkpoint.layout.plan(header.displayed_size, "cpu")
+            services = self._services
+            return services.checkpoint.layout.plan(header.displayed_size, services.backend)
         except ImageShapeError as error:
             raise ImageRejected(
                 str(error),

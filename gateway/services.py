@@ -8,6 +8,7 @@ import anyio
 from config.settings import Settings
 from gateway.admit import Admission
 from gateway.checkpoint import Checkpoint
+from gateway.decode_pool import DecodePool
 from gateway.dispatch import Dispatcher
 from gateway.embeddings import EmbeddingStore
 from gateway.encode import Encoder
@@ -15,7 +16,7 @@ from gateway.errors import NotReady
 from gateway.fetch import Fetcher
 from gateway.metrics import Metrics
 from gateway.names import NameBook
-from gateway.payload import DecodePool
+from workers.families.plan import Backend
 from workers.pool import Pool
 
 
@@ -26,6 +27,7 @@ class Services:
     settings: Settings
     checkpoint: Checkpoint
     served_model_name: str
+    backend: Backend  # where images are decoded and preprocessed
     metrics: Metrics
     admission: Admission
     fetcher: Fetcher

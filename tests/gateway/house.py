@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from gateway.decode_pool import DecodePool
 from gateway.dispatch import Dispatcher
 from gateway.embeddings import EmbeddingStore, Entry
 from gateway.encode import Encoder
@@ -14,7 +15,6 @@ from gateway.fetch import SourceImage
 from gateway.flight import Picture, Pilot
 from gateway.header import ImageHeader
 from gateway.metrics import Metrics
-from gateway.payload import DecodePool
 from gateway.place import ImageTask
 from tests.plans import make_plan
 from workers.arena import Arena
@@ -25,7 +25,14 @@ from workers.pool import Fleet, Pool
 PER_TOKEN = 64  # bytes of embeddings
 UNIT = 64  # bytes
 HEADER = ImageHeader(  # nothing looks at it here
-    format="PNG", width=9, height=9, orientation=1, has_alpha=False, num_frames=1, mode="RGB"
+    format="PNG",
+    width=9,
+    height=9,
+    orientation=1,
+    has_alpha=False,
+    num_frames=1,
+    mode="RGB",
+    is_plain_jpeg=False,
 )
 
 
