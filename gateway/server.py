@@ -16,7 +16,11 @@ from gateway.admit import Admission
 from gateway.app import build_app
 from gateway.checkpoint import load_checkpoint
 from gateway.dispatch import Dispatcher
+from gateway.embeddings import EmbeddingStore
+from gateway.encode import Encoder
 from gateway.fetch import Fetcher
+from gateway.flight import Pilot
+from gateway.forms import ResizedPixels
 from gateway.header import set_up_pillow
 from gateway.metrics import Metrics
 from gateway.payload import DecodePool
@@ -48,6 +52,13 @@ class _HttpServer(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+def _ignore_signals(loop: asyncio.AbstractEventLoop) -> None:
+    """All is done; a signal that comes now shall not spoil the exit status."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)
 
 
 def listen(settings: ServerSettings) -> socket.socket:
@@ -122,6 +133,12 @@ class Gateway:
         metrics = Metrics(tuple(view.name for view in self._pool.fleet().workers))
         checkpoint = load_checkpoint(settings.model.model)
         _check_context(settings.model.max_context_tokens, checkpoint.layout.max_context_tokens)
+        dispatcher = Dispatcher(self._pool, metrics)
+        decode_pool = DecodePool(settings.images.decode_threads)
+        store = EmbeddingStore(self._pool.arenas, settings.vision.embedding_cache_share, metrics)
+        pilot = Pilot(
+            dispatcher, decode_pool, ResizedPixels(), metrics, settings.server.request_seconds
+        )
         return Services(
             settings=settings,
             checkpoint=checkpoint,
@@ -130,9 +147,11 @@ class Gateway:
             metrics=metrics,
             admission=Admission(settings.server),
             fetcher=Fetcher(settings.images),
-            decode_pool=DecodePool(settings.images.decode_threads),
+            decode_pool=decode_pool,
             pool=self._pool,
-            dispatcher=Dispatcher(self._pool, metrics),
+            dispatcher=dispatcher,
+            store=store,
+            encoder=Encoder(self._pool, dispatcher, store, pilot, metrics),
         )
 
     async def run(self) -> None:
@@ -159,6 +178,7 @@ class Gateway:
             await http
             await self._services.fetcher.close()
             await self._pool.stop(0 if self._stop_now.is_set() else _LEAVE_SECONDS)
+            _ignore_signals(loop)
             log.info("stopped")
 
     def _uvicorn_config(self) -> uvicorn.Config:
