@@ -18,6 +18,8 @@ from workers.families.qwen_vl.vision import VisionModel
 from workers.messages import Encoded, EncodeJob, Failed, FromWorker, Pixels
 from workers.vision.owner import Owner
 
+KEY = bytes(range(32))
+
 
 @pytest.fixture(scope="module", params=["qwen2_5_vl", "qwen3_vl"])
 def loaded(
@@ -72,7 +74,7 @@ class Flaky:
 
 @pytest.mark.parametrize("max_patches", [1, 60, 1 << 20])
 def test_embeddings_equal_transformers_whatever_the_batch(bench: Bench, max_patches: int) -> None:
-    owner = Owner(bench.vision, bench.memory.worker, max_patches)
+    owner = Owner(bench.vision, bench.memory.worker, max_patches, KEY)
     jobs = [bench.job(f"job-{index}", image) for index, image in enumerate(pictures())]
     for job in jobs:
         owner.put(job)
@@ -85,7 +87,7 @@ def test_embeddings_equal_transformers_whatever_the_batch(bench: Bench, max_patc
 
 
 def test_swapped_pixels_are_noticed_by_the_comparison(bench: Bench) -> None:
-    owner = Owner(bench.vision, bench.memory.worker, 1 << 20)
+    owner = Owner(bench.vision, bench.memory.worker, 1 << 20, KEY)
     job = bench.job("upside-down", pictures()[0].transpose(Image.Transpose.ROTATE_180))
     owner.put(job)
 
@@ -97,7 +99,7 @@ def test_swapped_pixels_are_noticed_by_the_comparison(bench: Bench) -> None:
 def test_a_step_takes_one_batch_within_the_limit_in_order(bench: Bench) -> None:
     jobs = [bench.job(f"job-{index}", image) for index, image in enumerate(pictures())]
     first_two = sum(job.plan.num_patches for job in jobs[:2])
-    owner = Owner(bench.vision, bench.memory.worker, first_two)
+    owner = Owner(bench.vision, bench.memory.worker, first_two, KEY)
     for job in jobs:
         owner.put(job)
 
@@ -108,7 +110,7 @@ def test_a_step_takes_one_batch_within_the_limit_in_order(bench: Bench) -> None:
 
 
 def test_timings_are_told(bench: Bench) -> None:
-    owner = Owner(bench.vision, bench.memory.worker, 1 << 20)
+    owner = Owner(bench.vision, bench.memory.worker, 1 << 20, KEY)
     owner.put(bench.job("timed", pictures()[1]))
 
     event = owner.step()[0]
@@ -123,7 +125,7 @@ def test_timings_are_told(bench: Bench) -> None:
 def test_only_the_culprit_of_a_batch_fails(bench: Bench, fault: Exception | None) -> None:
     jobs = [bench.job(f"job-{index}", image) for index, image in enumerate(pictures())]
     flaky = Flaky(bench.vision, jobs[2].plan.grid, fault)
-    owner = Owner(flaky, bench.memory.worker, 1 << 20)
+    owner = Owner(flaky, bench.memory.worker, 1 << 20, KEY)
     for job in jobs:
         owner.put(job)
 
@@ -141,7 +143,7 @@ def test_only_the_culprit_of_a_batch_fails(bench: Bench, fault: Exception | None
 
 def test_values_that_are_not_finite_are_never_written(bench: Bench) -> None:
     job = bench.job("spoilt", pictures()[0])
-    owner = Owner(Flaky(bench.vision, job.plan.grid, None), bench.memory.worker, 1 << 20)
+    owner = Owner(Flaky(bench.vision, job.plan.grid, None), bench.memory.worker, 1 << 20, KEY)
     owner.put(job)
 
     (event,) = owner.step()
@@ -154,7 +156,7 @@ def test_values_that_are_not_finite_are_never_written(bench: Bench) -> None:
 def test_a_broken_device_ends_the_worker(bench: Bench) -> None:
     job = bench.job("unlucky", pictures()[0])
     broken = Flaky(bench.vision, job.plan.grid, torch.AcceleratorError("device is lost"))
-    owner = Owner(broken, bench.memory.worker, 1 << 20)
+    owner = Owner(broken, bench.memory.worker, 1 << 20, KEY)
     owner.put(job)
 
     with pytest.raises(torch.AcceleratorError):
@@ -184,7 +186,7 @@ def wrong_tokens(job: EncodeJob) -> EncodeJob:
 
 @pytest.mark.parametrize("spoil", [wrong_size, short_pixels, short_target, wrong_tokens])
 def test_a_job_that_does_not_fit_its_plan_fails_alone(bench: Bench, spoil: Any) -> None:
-    owner = Owner(bench.vision, bench.memory.worker, 1 << 20)
+    owner = Owner(bench.vision, bench.memory.worker, 1 << 20, KEY)
     images = pictures()
     owner.put(bench.job("good", images[0]))
     owner.put(spoil(bench.job("bad", images[1])))
@@ -195,7 +197,7 @@ def test_a_job_that_does_not_fit_its_plan_fails_alone(bench: Bench, spoil: Any) 
 
 
 def test_job_past_its_deadline_is_not_encoded(bench: Bench) -> None:
-    owner = Owner(bench.vision, bench.memory.worker, 1 << 20)
+    owner = Owner(bench.vision, bench.memory.worker, 1 << 20, KEY)
     owner.put(bench.job("late", pictures()[0], seconds_left=-1.0))
     owner.put(bench.job("in-time", pictures()[1]))
 
@@ -210,7 +212,7 @@ def test_job_past_its_deadline_is_not_encoded(bench: Bench) -> None:
 
 
 def test_aborted_job_ends_once_and_is_not_encoded(bench: Bench) -> None:
-    owner = Owner(bench.vision, bench.memory.worker, 1 << 20)
+    owner = Owner(bench.vision, bench.memory.worker, 1 << 20, KEY)
     owner.put(bench.job("gone", pictures()[0]))
     owner.put(bench.job("stays", pictures()[1]))
     owner.abort("gone")
@@ -223,7 +225,7 @@ def test_aborted_job_ends_once_and_is_not_encoded(bench: Bench) -> None:
 
 
 def test_abort_after_the_end_does_nothing(bench: Bench) -> None:
-    owner = Owner(bench.vision, bench.memory.worker, 1 << 20)
+    owner = Owner(bench.vision, bench.memory.worker, 1 << 20, KEY)
     owner.put(bench.job("done", pictures()[0]))
     owner.step()
 
