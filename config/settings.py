@@ -125,6 +125,16 @@ class VisionSettings(Section):
         description="Patches that one pass of the vision tower takes; a larger image goes alone.",
     )
 
+    embedding_cache_share: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description=(
+            "Share of each worker's shared memory that keeps embeddings of images for requests "
+            "to come; 0 keeps none."
+        ),
+    )
+
 
 class EngineSettings(Section):
     kv_cache_tokens: int = Field(

@@ -61,6 +61,15 @@ class Metrics:
         self.image_bytes = self._counter("fovea_image_bytes", "Encoded image bytes taken in.")
         self.image_pixels = self._counter("fovea_image_pixels", "Source pixels of images.")
         self.image_patches = self._counter("fovea_image_patches", "Patches sent to owners.")
+        self.embedding_lookups = Counter(
+            "fovea_embedding_lookups",
+            "Distinct images of requests: embeddings kept or under way (hit), or not (miss).",
+            ["result"],
+            registry=self.registry,
+        )
+        self.embedding_evictions = self._counter(
+            "fovea_embedding_evictions", "Images whose kept embeddings were dropped."
+        )
         self.images_rejected = Counter(
             "fovea_images_rejected",
             "Images refused, by stage and error code.",
@@ -76,6 +85,9 @@ class Metrics:
         self.worker_running = self._worker_gauge("fovea_worker_running", "Sequences in a step.")
         self.worker_waiting = self._worker_gauge("fovea_worker_waiting", "Jobs waiting.")
         self.kv_used_tokens = self._worker_gauge("fovea_kv_used_tokens", "KV tokens in use.")
+        self.embedding_idle_bytes = self._worker_gauge(
+            "fovea_embedding_idle_bytes", "Embeddings kept in the arena though nobody needs them."
+        )
         self.arena_used_bytes = self._worker_gauge("fovea_arena_used_bytes", "Arena bytes lent.")
 
     def forget_worker(self, name: str) -> None:

@@ -16,7 +16,11 @@ from gateway.admit import Admission
 from gateway.app import build_app
 from gateway.checkpoint import load_checkpoint
 from gateway.dispatch import Dispatcher
+from gateway.embeddings import EmbeddingStore
+from gateway.encode import Encoder
 from gateway.fetch import Fetcher
+from gateway.flight import Pilot
+from gateway.forms import ResizedPixels
 from gateway.header import set_up_pillow
 from gateway.metrics import Metrics
 from gateway.payload import DecodePool
@@ -122,6 +126,12 @@ class Gateway:
         metrics = Metrics(tuple(view.name for view in self._pool.fleet().workers))
         checkpoint = load_checkpoint(settings.model.model)
         _check_context(settings.model.max_context_tokens, checkpoint.layout.max_context_tokens)
+        dispatcher = Dispatcher(self._pool, metrics)
+        decode_pool = DecodePool(settings.images.decode_threads)
+        store = EmbeddingStore(self._pool.arenas, settings.vision.embedding_cache_share, metrics)
+        pilot = Pilot(
+            dispatcher, decode_pool, ResizedPixels(), metrics, settings.server.request_seconds
+        )
         return Services(
             settings=settings,
             checkpoint=checkpoint,
@@ -130,9 +140,11 @@ class Gateway:
             metrics=metrics,
             admission=Admission(settings.server),
             fetcher=Fetcher(settings.images),
-            decode_pool=DecodePool(settings.images.decode_threads),
+            decode_pool=decode_pool,
             pool=self._pool,
-            dispatcher=Dispatcher(self._pool, metrics),
+            dispatcher=dispatcher,
+            store=store,
+            encoder=Encoder(self._pool, dispatcher, store, pilot, metrics),
         )
 
     async def run(self) -> None:

@@ -9,6 +9,8 @@ from config.settings import Settings
 from gateway.admit import Admission
 from gateway.checkpoint import Checkpoint
 from gateway.dispatch import Dispatcher
+from gateway.embeddings import EmbeddingStore
+from gateway.encode import Encoder
 from gateway.errors import NotReady
 from gateway.fetch import Fetcher
 from gateway.metrics import Metrics
@@ -29,6 +31,8 @@ class Services:
     decode_pool: DecodePool
     pool: Pool
     dispatcher: Dispatcher
+    store: EmbeddingStore
+    encoder: Encoder
     digest_key: bytes = field(default_factory=lambda: secrets.token_bytes(32))
     draining: bool = False
     running: set[anyio.CancelScope] = field(default_factory=set)  # one for each request in work
@@ -60,4 +64,6 @@ class Services:
         for view in self.pool.fleet().workers:
             self.metrics.worker_ready.labels(view.name).set(view.ready)
             used = self.pool.arena(view.index).num_bytes_used
+            idle = self.store.idle_bytes(view.index)
+            self.metrics.embedding_idle_bytes.labels(view.name).set(idle)
             self.metrics.arena_used_bytes.labels(view.name).set(used)

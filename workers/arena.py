@@ -9,6 +9,7 @@ import tempfile
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from workers.messages import Region
 
@@ -55,6 +56,11 @@ class Arena:
         self._waiting: deque[_Waiter] = deque()
         self.num_bytes_used = 0
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody stands in line for room."""
+        return bool(self._waiting)
+
     def allocate(self, num_bytes: int) -> Region | None:
         """Take `num_bytes` if they are free and nobody waits for room."""
         return None if self._waiting else self._take(num_bytes)
@@ -62,7 +68,7 @@ class Arena:
     async def reserve(self, num_bytes: int) -> Region:
         """Take `num_bytes`, waiting in line for room.
 
-        Whoever needs several regions at once takes one and cuts it up: two callers that each hold
+        Whoever needs several regions at once takes one and splits it: two callers that each hold
         one region and wait for a second could wait for each other for ever.
 
         Raises:
@@ -80,6 +86,21 @@ class Arena:
         except asyncio.CancelledError:
             self._give_up(waiter)
             raise
+
+    def split(self, region: Region, sizes: Sequence[int]) -> tuple[Region, ...]:
+        """Cut a taken region into regions of these sizes, in order, each freed by itself.
+
+        Raises:
+            BadRegion: it is not taken, or the aligned sizes do not fill it.
+        """
+        ends = list(accumulate(map(aligned, sizes), initial=region.offset))
+        if self._taken.get(region.offset) != region or ends[-1] != region.offset + aligned(
+            region.num_bytes
+        ):
+            raise BadRegion(f"{region} cannot be cut into {len(sizes)} regions")
+        parts = [Region(self.index, start, size) for start, size in zip(ends, sizes, strict=False)]
+        self._taken |= {part.offset: part for part in parts}
+        return tuple(parts)
 
     def free(self, region: Region) -> None:
         """Give a region back.

@@ -36,6 +36,8 @@ def services(**server: Any) -> Services:
         decode_pool=missing,
         pool=missing,
         dispatcher=missing,
+        store=missing,
+        encoder=missing,
     )
 
 

@@ -1,0 +1,118 @@
+"""Embeddings that lie in the arenas: kept for the next request that shows the same image.
+
+The gateway allots all arena bytes, so it knows what lies where: a kept image is found without
+asking a worker, and outlives the process that encoded it.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gateway.lease import Lease
+from gateway.metrics import Metrics
+from workers.arena import Arena
+from workers.families.plan import ImagePlan
+from workers.messages import Region, TensorRef
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """The embeddings of one image. Owned by the store; pinned while a request needs them."""
+
+    digest: bytes  # of the source, see `gateway.identity`
+    plan: ImagePlan
+    lease: Lease
+    tensor: TensorRef
+    identity: bytes  # digest of what the tower saw
+    num_pins: int
+
+    @property
+    def owner(self) -> int:
+        """The worker in whose arena they lie."""
+        return self.tensor.region.arena
+
+    @property
+    def num_bytes(self) -> int:
+        """Their size."""
+        return self.tensor.region.num_bytes
+
+
+class EmbeddingStore:
+    """All embeddings by source digest. Owned by the event loop.
+
+    Of those that nobody has pinned, each arena keeps the latest used, in at most a `share` of its
+    bytes, and gives them up as soon as a request needs the room.
+    """
+
+    def __init__(self, arenas: Sequence[Arena], share: float, metrics: Metrics) -> None:
+        self._arenas = arenas
+        self._max_bytes = [int(share * arena.num_bytes) for arena in arenas]
+        self._metrics = metrics
+        self._entries: dict[bytes, Entry] = {}
+        self._idle: list[OrderedDict[bytes, Entry]] = [OrderedDict() for _ in arenas]
+        self._idle_bytes = [0] * len(arenas)
+
+    @property
+    def num_pins(self) -> int:
+        """Pins over all entries; none when no request is in work."""
+        return sum(entry.num_pins for entry in self._entries.values())
+
+    def idle_bytes(self, arena: int) -> int:
+        """Bytes of embeddings in an arena that are kept though no request needs them now."""
+        return self._idle_bytes[arena]
+
+    def find(self, digest: bytes) -> Entry | None:
+        """The entry of an image, not pinned yet; whoever uses it pins it before awaiting."""
+        return self._entries.get(digest)
+
+    def add(self, entry: Entry) -> None:
+        """Take over an entry that has at least one pin."""
+        self._entries[entry.digest] = entry
+
+    def pin(self, entry: Entry) -> None:
+        """Keep an entry where it is until it has been unpinned as often."""
+        entry.num_pins += 1
+        if self._idle[entry.owner].pop(entry.digest, None):
+            self._idle_bytes[entry.owner] -= entry.num_bytes
+
+    def unpin(self, entry: Entry) -> None:
+        """Let go of an entry once; after the last time it is the store's to keep or to drop."""
+        entry.num_pins -= 1
+        if entry.num_pins == 0:
+            self._idle[entry.owner][entry.digest] = entry
+            self._idle_bytes[entry.owner] += entry.num_bytes
+            self._trim(entry.owner)
+
+    def take(self, owner: int, num_bytes: int) -> Region | None:
+        """Room in an owner's arena, at the cost of idle entries; None if that is not enough."""
+        arena = self._arenas[owner]
+        if arena.is_awaited:
+            return None
+        region = arena.allocate(num_bytes)
+        while region is None and self._idle[owner]:
+            self._evict(owner)
+            region = arena.allocate(num_bytes)
+        return region
+
+    async def wait(self, owner: int, num_bytes: int) -> Region:
+        """Room in an owner's arena, waiting in line for it.
+
+        Raises:
+            ArenaTooSmall: it can never be had.
+        """
+        region = self.take(owner, num_bytes)
+        return region or await self._arenas[owner].reserve(num_bytes)
+
+    def _trim(self, owner: int) -> None:
+        """Drop idle entries while they exceed the limit, or somebody waits for room."""
+        while self._idle[owner] and (
+            self._idle_bytes[owner] > self._max_bytes[owner] or self._arenas[owner].is_awaited
+        ):
+            self._evict(owner)
+
+    def _evict(self, owner: int) -> None:
+        _, entry = self._idle[owner].popitem(last=False)
+        del self._entries[entry.digest]
+        self._idle_bytes[owner] -= entry.num_bytes
+        self._metrics.embedding_evictions.inc()
+        entry.lease.release()

@@ -1,0 +1,185 @@
+"""One image on its way to its embeddings: decoded, handed to its owner, landed in the store."""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+from gateway.dispatch import Dispatcher, Undecoded
+from gateway.embeddings import EmbeddingStore, Entry
+from gateway.fetch import SourceImage
+from gateway.header import ImageHeader
+from gateway.lease import Lease
+from gateway.metrics import Metrics
+from gateway.payload import DecodePool
+from gateway.place import ImageTask
+from workers.messages import Encoded, EncodeJob, Payload, Region, TensorRef
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """One image of a request, with what its header told."""
+
+    source: SourceImage
+    header: ImageHeader
+    task: ImageTask
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Where one image's payload lies and where its embeddings go."""
+
+    owner: int
+    payload: Lease
+    embeddings: Lease
+
+    def release(self) -> None:
+        """Give both back."""
+        self.payload.release()
+        self.embeddings.release()
+
+
+class Payloads(Protocol):
+    """In which form images travel to their owners."""
+
+    def num_bytes(self, picture: Picture) -> int:
+        """Room for whatever `make` may give for the picture."""
+        ...
+
+    def make(self, picture: Picture, *, decoded: bool) -> tuple[bytes, Callable[[Region], Payload]]:
+        """The bytes, and what they are called once they lie in a region; blocking.
+
+        `decoded` rules out what the owner would have to decode.
+
+        Raises:
+            ImageRejected: the pixel data is damaged or incomplete.
+        """
+        ...
+
+
+class Flight:
+    """Encodes one image for all requests that want it. Owned by the event loop.
+
+    It belongs to none of them: it goes on as long as any has a seat, and ends with the last.
+    """
+
+    def __init__(
+        self,
+        picture: Picture,
+        room: Room,
+        store: EmbeddingStore,
+        forget: Callable[["Flight"], None],
+    ) -> None:
+        """One seat is taken. `forget` is called when nobody can join any more, perhaps twice."""
+        self.picture = picture
+        self.room = room
+        self.landing: asyncio.Future[Entry] = asyncio.get_running_loop().create_future()
+        self._store = store
+        self._forget = forget
+        self._num_seats = 1
+        self._way: asyncio.Task[Encoded] | None = None
+
+    def start(self, way: Coroutine[Any, Any, Encoded]) -> None:
+        """Take off; called once."""
+        self._way = asyncio.create_task(way)
+        # Not in the coroutine, which never runs when it is cancelled before its first step.
+        self._way.add_done_callback(self._end)
+
+    def join(self) -> None:
+        """Take a seat."""
+        self._num_seats += 1
+
+    def leave(self) -> Entry | None:
+        """Give a seat up; after landing, the entry that was pinned for it."""
+        if self.landing.done():
+            has_failed = self.landing.cancelled() or self.landing.exception() is not None
+            return None if has_failed else self.landing.result()
+        self._num_seats -= 1
+        if self._num_seats == 0 and self._way is not None:
+            self._forget(self)
+            self._way.cancel()
+        return None
+
+    def _end(self, way: asyncio.Task[Encoded]) -> None:
+        self._forget(self)
+        self.room.payload.release()
+        if way.cancelled():
+            self.room.embeddings.release()
+            self.landing.cancel()
+        elif (error := way.exception()) is not None:
+            self.room.embeddings.release()
+            self.landing.set_exception(error)
+            self.landing.exception()  # whoever had a seat may be gone
+        else:
+            self._land(way.result())
+
+    def _land(self, encoded: Encoded) -> None:
+        task = self.picture.task
+        if self._store.find(task.digest) is not None:  # left by all, and flown again meanwhile
+            self.room.embeddings.release()
+            self.landing.cancel()
+            return
+        region = self.room.embeddings.region
+        entry = Entry(
+            digest=task.digest,
+            plan=task.plan,
+            lease=self.room.embeddings,
+            tensor=TensorRef(region, encoded.dtype, encoded.shape),
+            identity=encoded.feature_digest,
+            num_pins=self._num_seats + 1,
+        )
+        self._store.add(entry)
+        self.landing.set_result(entry)
+        self._store.unpin(entry)
+
+
+class Pilot:
+    """Flies images to their owners. Owned by the event loop; one for all flights."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        decode_pool: DecodePool,
+        payloads: Payloads,
+        metrics: Metrics,
+        limit_seconds: float,
+    ) -> None:
+        """`limit_seconds` is what the way of one image may take."""
+        self.payloads = payloads
+        self._dispatcher = dispatcher
+        self._decode_pool = decode_pool
+        self._metrics = metrics
+        self._limit_seconds = limit_seconds
+
+    async def fly(self, flight: Flight, request_id: str) -> Encoded:
+        """Decode the image in its request's turn, and have its owner encode it.
+
+        Raises:
+            ServeError: the image is damaged, or the owner failed.
+        """
+        deadline = time.monotonic() + self._limit_seconds
+        try:
+            return await self._try(flight, request_id, deadline, decoded=False)
+        except Undecoded:
+            return await self._try(flight, request_id, deadline, decoded=True)
+
+    async def _try(
+        self, flight: Flight, request_id: str, deadline: float, *, decoded: bool
+    ) -> Encoded:
+        picture, room = flight.picture, flight.room
+        make = partial(self.payloads.make, picture, decoded=decoded)
+        with self._metrics.stage("decode"):
+            data, payload_of = await self._decode_pool.run(request_id, make)
+        whole = room.payload.region
+        region = Region(whole.arena, whole.offset, len(data))
+        room.payload.arena.view(region)[:] = data
+        job = EncodeJob(
+            job_id=f"{request_id}/{picture.task.index}",
+            plan=picture.task.plan,
+            payload=payload_of(region),
+            target=room.embeddings.region,
+            seconds_left=deadline - time.monotonic(),
+        )
+        return await self._dispatcher.encode(room.owner, job, (room.payload, room.embeddings))
