@@ -95,6 +95,7 @@ def build_recording(
         RecordingArenas(arenas, note),
         start.max_vision_batch_patches,
         start.digest_key,
+        looks_ahead=True,
     )
     owner.note = note
     language = FakeLanguage(arenas) if "language" in start.roles else None

@@ -73,6 +73,7 @@ def _owner(start: Start, models: Any, arenas: Arenas) -> "Owner":
         arenas,
         max_patches=start.max_vision_batch_patches,
         digest_key=start.digest_key,
+        looks_ahead=start.device != "cpu" or start.num_threads > 1,
     )
 
 

@@ -63,7 +63,7 @@ def over_the_wire(message: EncodeJob | Encoded, union: Any) -> Any:
 
 
 def encode(family: Family, memory: Memory, jobs: list[EncodeJob]) -> list[Encoded]:
-    owner = Owner(family.vision, memory.worker, 1 << 20, KEY)
+    owner = Owner(family.vision, memory.worker, 1 << 20, KEY, looks_ahead=False)
     for job in jobs:
         owner.put(over_the_wire(job, ToWorker))
     events = [over_the_wire(event, FromWorker) for event in owner.step()]  # type: ignore[arg-type]

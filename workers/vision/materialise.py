@@ -19,11 +19,12 @@ from workers.messages import Embeddings, EncodeJob, JpegBytes, Patches, Pixels
 from workers.vision.digest import Digester, embedding_frame, patch_frame, pixel_frame
 from workers.vision.encoder import Encoder
 from workers.vision.payloads import JobFault, read_embeddings, read_patches, read_pixels
-from workers.vision.preprocess import Preprocessor
+from workers.vision.preprocess import Preprocessor, cut, resized
 
 logger = logging.getLogger(__name__)
 
 CPU = torch.device("cpu")
+Stage = Literal["source", "resized"]  # what was done to pixels before they came
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,10 @@ class Seconds:
     decode: float
     preprocess: float
     digest: float
+
+    @property
+    def total(self) -> float:
+        return self.decode + self.preprocess + self.digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +91,16 @@ class Materialiser:
             case JpegBytes():
                 raise JobFault("undecoded", "this worker takes pixels, not files")
 
-    def _from_pixels(
-        self, pixels: Tensor, stage: Literal["source", "resized"], plan: ImagePlan
-    ) -> Material:
+    def _from_pixels(self, pixels: Tensor, stage: Stage, plan: ImagePlan) -> Material:
         device = self._device(plan)
-        preprocessor, watch = self._preprocessors[device], _Stopwatch(device)
-        raw = preprocessor.raw_patches(pixels, plan, stage)
-        raw_seconds = watch.lap()
-        digest = self._digest(raw, pixel_frame(plan, self._vision.dtype))
+        watch = _Stopwatch(device)
+        moved = pixels.to(device)
+        levels = cut(resized(moved, plan) if stage == "source" else moved, plan)
+        cut_seconds = watch.lap()
+        digest = self._digest(levels, pixel_frame(plan, self._vision.dtype))
         digest_seconds = watch.lap()
-        patches = preprocessor.normalise(raw, plan).to(self._vision.device)
-        seconds = Seconds(0.0, raw_seconds + watch.lap(), digest_seconds)
+        patches = self._preprocessors[device].normalised(levels, plan).to(self._vision.device)
+        seconds = Seconds(0.0, cut_seconds + watch.lap(), digest_seconds)
         return Material(patches, is_encoded=False, digest=digest, seconds=seconds)
 
     def _from_patches(self, payload: Patches, plan: ImagePlan) -> Material:

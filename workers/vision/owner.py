@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +13,7 @@ from workers.arena import Arenas
 from workers.messages import Encoded, EncodeJob, Failed, FailKind, FromWorker, Patches
 from workers.vision.batch import choose_batch
 from workers.vision.encoder import Encoder
+from workers.vision.lookahead import Ahead, InLine, Materials, Preparation
 from workers.vision.materialise import Material, Materialiser
 from workers.vision.payloads import JobFault, embeddings_shape, target_of
 
@@ -24,6 +25,17 @@ class _Waiting:
     job: EncodeJob
     arrived_at: float  # monotonic seconds
 
+    def is_late(self, now: float) -> bool:
+        return now - self.arrived_at > self.job.seconds_left
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Images whose preparation has begun, maybe in another thread."""
+
+    entries: list[_Waiting]
+    finish: Callable[[], Materials]  # waits for the preparation
+
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
@@ -31,7 +43,7 @@ class _Prepared:
 
     entry: _Waiting
     material: Material
-    queue_seconds: float
+    queue_seconds: float  # all the time that was spent on others
 
 
 class Owner:
@@ -41,7 +53,12 @@ class Owner:
     """
 
     def __init__(
-        self, vision: Encoder, arenas: Arenas, max_patches: int, digest_key: bytes
+        self,
+        vision: Encoder,
+        arenas: Arenas,
+        max_patches: int,
+        digest_key: bytes,
+        looks_ahead: bool,
     ) -> None:
         """Serve with `vision`.
 
@@ -50,63 +67,90 @@ class Owner:
             arenas: where payloads lie and embeddings belong.
             max_patches: limit of a batch, unless it is a single image.
             digest_key: 32 secret bytes, the same in all workers of a gateway.
+            looks_ahead: prepare the next batch in a thread while the tower works.
         """
         self._vision = vision
         self._arenas = arenas
         self._max_patches = max_patches
-        self._materialiser = Materialiser(vision, arenas, digest_key)
+        materialiser = Materialiser(vision, arenas, digest_key)
+        self._preparation: Preparation = (
+            Ahead(materialiser, vision.device) if looks_ahead else InLine(materialiser)
+        )
         self._waiting: deque[_Waiting] = deque()
+        self._next: _Batch | None = None  # at most one batch is prepared ahead
+        self._aborted: set[str] = set()  # jobs of the next batch that nobody wants any more
         self._ended: list[FromWorker] = []  # published by the next step
 
     @property
     def busy(self) -> bool:
         """Whether `step` has something to do."""
-        return bool(self._waiting or self._ended)
+        return bool(self._waiting or self._next or self._ended)
 
     @property
     def num_waiting(self) -> int:
-        """Images that no step has taken yet."""
-        return len(self._waiting)
+        """Images that no step has encoded yet."""
+        return len(self._waiting) + (len(self._next.entries) if self._next else 0)
 
     def put(self, job: EncodeJob) -> None:
         """Take in a job; its deadline counts from now."""
         self._waiting.append(_Waiting(job=job, arrived_at=time.monotonic()))
 
     def abort(self, job_id: str) -> None:
-        """Drop a job that still waits; unknown and finished ones are ignored."""
+        """Drop a job that is not encoded yet; unknown and finished ones are ignored.
+
+        A job whose image is being prepared ends with the next step, because until then its bytes
+        are read.
+        """
         for entry in self._waiting:
             if entry.job.job_id == job_id:
                 self._waiting.remove(entry)
                 self._ended.append(_failed(entry.job, "internal", "aborted"))
                 return
+        if self._next and any(entry.job.job_id == job_id for entry in self._next.entries):
+            self._aborted.add(job_id)
 
     def step(self) -> list[FromWorker]:
         """Encode at most one batch; return the last events of all jobs that ended."""
-        self._expire(time.monotonic())
-        self._encode(self._prepare(self._take_batch()))
+        self._expire()
+        batch, self._next = self._next or self._start_batch(), None
+        if self._preparation.is_ahead:
+            self._next = self._start_batch()
+        if batch:
+            self._encode(self._wanted(batch))
         events, self._ended = self._ended, []
         return events
 
-    def _expire(self, now: float) -> None:
-        late = [entry for entry in self._waiting if now - entry.arrived_at > entry.job.seconds_left]
-        for entry in late:
+    def _expire(self) -> None:
+        now = time.monotonic()
+        for entry in [entry for entry in self._waiting if entry.is_late(now)]:
             self._waiting.remove(entry)
-            self._ended.append(_failed(entry.job, "deadline", "image was not encoded in time"))
+            self._ended.append(_late(entry.job))
 
-    def _take_batch(self) -> list[_Waiting]:
+    def _start_batch(self) -> _Batch | None:
         num_patches = [entry.job.plan.num_patches for entry in self._waiting]
         size = choose_batch(num_patches, self._max_patches)
-        return [self._waiting.popleft() for _ in range(size)]
+        if size == 0:
+            return None
+        entries = [self._waiting.popleft() for _ in range(size)]
+        finish = self._preparation.start([entry.job for entry in entries])
+        return _Batch(entries, finish)
 
-    def _prepare(self, batch: list[_Waiting]) -> list[_Prepared]:
-        began_at = time.monotonic()
-        materials = self._materialiser.materialise([entry.job for entry in batch])
+    def _wanted(self, batch: _Batch) -> list[_Prepared]:
+        """What there is to encode once the batch is prepared."""
+        materials = batch.finish()
+        now = time.monotonic()
+        aborted, self._aborted = self._aborted, set()
         prepared: list[_Prepared] = []
-        for entry, material in zip(batch, materials, strict=True):
-            if isinstance(material, JobFault):
+        for entry, material in zip(batch.entries, materials, strict=True):
+            if entry.job.job_id in aborted:
+                self._ended.append(_failed(entry.job, "internal", "aborted"))
+            elif isinstance(material, JobFault):
                 self._ended.append(_failed(entry.job, material.kind, str(material)))
+            elif entry.is_late(now):
+                self._ended.append(_late(entry.job))
             else:
-                prepared.append(_Prepared(entry, material, began_at - entry.arrived_at))
+                queue_seconds = now - entry.arrived_at - material.seconds.total
+                prepared.append(_Prepared(entry, material, queue_seconds))
         return prepared
 
     def _encode(self, batch: list[_Prepared]) -> None:
@@ -189,6 +233,10 @@ def _encoded(prepared: _Prepared, embedding: Tensor, encode_seconds: float) -> E
         digest_seconds=material.seconds.digest,
         encode_seconds=encode_seconds,  # the batch's, since an image waits for all of it
     )
+
+
+def _late(job: EncodeJob) -> Failed:
+    return _failed(job, "deadline", "image was not encoded in time")
 
 
 def _failed(job: EncodeJob, kind: FailKind, message: str) -> Failed:

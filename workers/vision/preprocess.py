@@ -5,8 +5,6 @@ that is made once with the reference's own float operations. What runs per image
 looks up bytes: the result is the same on every device.
 """
 
-from typing import Literal
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -21,38 +19,23 @@ class Preprocessor:
         self._device = device
         self._tables: dict[tuple[float, tuple[float, ...], tuple[float, ...]], Tensor] = {}
 
-    def raw_patches(
-        self, pixels: Tensor, plan: ImagePlan, stage: Literal["source", "resized"]
-    ) -> Tensor:
-        """Cut one image into patches, before normalising.
+    def patches(self, pixels: Tensor, plan: ImagePlan) -> Tensor:
+        """Cut resized pixels, on any device, into normalised patches; see `cut`, `normalised`."""
+        return self.normalised(cut(pixels.to(self._device, non_blocking=True), plan), plan)
 
-        Args:
-            pixels: uint8 [height, width, 3] in the plan's size at `stage`, on any device.
-            plan: the image's plan.
-            stage: what has been done to the pixels.
+    def normalised(self, levels: Tensor, plan: ImagePlan) -> Tensor:
+        """Normalise what `cut` gave on this device, and repeat it in every frame of a patch.
 
         Returns:
-            uint8 [plan.num_patches, 3, patch_size ** 2] on the device, in the plan's order.
-        """
-        if stage != "resized":
-            raise NotImplementedError("source pixels")
-        return _shuffle(_pad(pixels.to(self._device, non_blocking=True), plan), plan)
-
-    def normalise(self, raw: Tensor, plan: ImagePlan) -> Tensor:
-        """float32 [plan.num_patches, 3 * temporal_patch_size * patch_size ** 2] of raw patches.
-
-        Inside a patch: channel, frame, row, column.
+            float32 [plan.num_patches, 3 * temporal_patch_size * patch_size ** 2] on the device.
+            Inside a patch: channel, frame, row, column.
         """
         channel_starts = torch.arange(0, 768, 256, dtype=torch.int32, device=self._device)
-        places = raw.int().add_(channel_starts.view(1, 3, 1))
+        places = levels.int().add_(channel_starts.view(1, 3, 1))
         values = self._table(plan).index_select(0, places.flatten())
         # A still image is the same in every frame; values are looked up once and copied.
         frames = values.view(-1, 3, 1, plan.patch_size**2)
         return frames.expand(-1, -1, plan.temporal_patch_size, -1).reshape(plan.num_patches, -1)
-
-    def patches(self, pixels: Tensor, plan: ImagePlan) -> Tensor:
-        """Normalised patches of resized pixels."""
-        return self.normalise(self.raw_patches(pixels, plan, "resized"), plan)
 
     def _table(self, plan: ImagePlan) -> Tensor:
         key = (plan.rescale, plan.mean, plan.std)
@@ -84,9 +67,16 @@ def _pad(pixels: Tensor, plan: ImagePlan) -> Tensor:
     return torch.nn.functional.pad(pixels, (0, 0, 0, width, 0, height))
 
 
-def _shuffle(pixels: Tensor, plan: ImagePlan) -> Tensor:
-    """uint8 [height, width, 3] -> uint8 [patches, 3, patch_size ** 2], the patches in order."""
-    side, merge = plan.patch_size, plan.merge_size if plan.patch_order == "merged" else 1
+def resized(pixels: Tensor, plan: ImagePlan) -> Tensor:
+    """Not here yet."""
+    raise NotImplementedError(f"{pixels.shape} to {plan.resized_size}")
+
+
+def cut(pixels: Tensor, plan: ImagePlan) -> Tensor:
+    """uint8 [height, width, 3] -> uint8 [patches, 3, patch_size ** 2], in the plan's order."""
+    merge = plan.merge_size if plan.patch_order == "merged" else 1
+    side = plan.patch_size
     _, rows, columns = plan.grid
-    blocks = pixels.view(rows // merge, merge, side, columns // merge, merge, side, 3)
+    padded = _pad(pixels, plan)
+    blocks = padded.view(rows // merge, merge, side, columns // merge, merge, side, 3)
     return blocks.permute(0, 3, 1, 4, 6, 2, 5).reshape(rows * columns, 3, side * side)

@@ -44,6 +44,7 @@ class Bench:
     vision: VisionModel
     expected: list[Tensor]  # per picture: [levels, tokens, hidden], by transformers, alone
     memory: Memory
+    looks_ahead: bool  # how the owner is to prepare
 
     def job(self, name: str, image: Image.Image, seconds_left: float = 60.0) -> EncodeJob:
         plan = self.layout.plan((image.height, image.width), "cpu")

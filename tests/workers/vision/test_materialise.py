@@ -75,7 +75,7 @@ def all_jobs(memory: Memory) -> list[EncodeJob]:
 
 
 def run(memory: Memory, jobs: list[EncodeJob], tower: Averager | None = None) -> list[FromWorker]:
-    owner = Owner(tower or Averager(), memory.worker, 1 << 20, KEY)
+    owner = Owner(tower or Averager(), memory.worker, 1 << 20, KEY, looks_ahead=False)
     for job in jobs:
         owner.put(job)
     return owner.step()
