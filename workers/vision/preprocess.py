@@ -20,20 +20,18 @@ class Preprocessor:
         self._tables: dict[tuple[float, tuple[float, ...], tuple[float, ...]], Tensor] = {}
 
     def patches(self, pixels: Tensor, plan: ImagePlan) -> Tensor:
-        """Cut one image into normalised patches.
+        """Cut resized pixels, on any device, into normalised patches; see `cut`, `normalised`."""
+        return self.normalised(cut(pixels.to(self._device, non_blocking=True), plan), plan)
 
-        Args:
-            pixels: uint8 RGB [height, width, 3] in the plan's resized size, on any device.
-            plan: the image's plan.
+    def normalised(self, levels: Tensor, plan: ImagePlan) -> Tensor:
+        """Normalise what `cut` gave on this device, and repeat it in every frame of a patch.
 
         Returns:
             float32 [plan.num_patches, 3 * temporal_patch_size * patch_size ** 2] on the device.
-            Patches of one token lie together; tokens go row by row. Inside a patch: channel,
-            frame, row, column.
+            Inside a patch: channel, frame, row, column.
         """
-        shuffled = _shuffle(_pad(pixels.to(self._device, non_blocking=True), plan), plan)
         channel_starts = torch.arange(0, 768, 256, dtype=torch.int32, device=self._device)
-        places = shuffled.int().add_(channel_starts.view(1, 3, 1))
+        places = levels.int().add_(channel_starts.view(1, 3, 1))
         values = self._table(plan).index_select(0, places.flatten())
         # A still image is the same in every frame; values are looked up once and copied.
         frames = values.view(-1, 3, 1, plan.patch_size**2)
@@ -69,9 +67,16 @@ def _pad(pixels: Tensor, plan: ImagePlan) -> Tensor:
     return torch.nn.functional.pad(pixels, (0, 0, 0, width, 0, height))
 
 
-def _shuffle(pixels: Tensor, plan: ImagePlan) -> Tensor:
-    """uint8 [height, width, 3] -> uint8 [patches, 3, patch_size ** 2], the patches in order."""
-    side, merge = plan.patch_size, plan.merge_size
+def resized(pixels: Tensor, plan: ImagePlan) -> Tensor:
+    """Not here yet."""
+    raise NotImplementedError(f"{pixels.shape} to {plan.resized_size}")
+
+
+def cut(pixels: Tensor, plan: ImagePlan) -> Tensor:
+    """uint8 [height, width, 3] -> uint8 [patches, 3, patch_size ** 2], in the plan's order."""
+    merge = plan.merge_size if plan.patch_order == "merged" else 1
+    side = plan.patch_size
     _, rows, columns = plan.grid
-    blocks = pixels.view(rows // merge, merge, side, columns // merge, merge, side, 3)
+    padded = _pad(pixels, plan)
+    blocks = padded.view(rows // merge, merge, side, columns // merge, merge, side, 3)
     return blocks.permute(0, 3, 1, 4, 6, 2, 5).reshape(rows * columns, 3, side * side)
