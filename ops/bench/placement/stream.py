@@ -1,8 +1,11 @@
 """Requests one after the other, with repeats: cache hits, waiting and balance under a policy.
 
-Owners work first come, first served, and keep embeddings in a cache that is bounded in bytes.
-The gateway's view is as in life: an owner's load is the cost of all its images that have not come
-back, and which owner holds an image is known once it has come back.
+Owners work first come, first served, and keep embeddings in a cache that is bounded in bytes; the
+latest used stay. As in life an owner's load is the cost of all its images that have not come back.
+
+Either the gateway knows which owner holds an image or encodes it now, as ours does: then the image
+is not placed, and costs no work. Or it does not: then a hit takes the policy to send the image to
+an owner that holds it.
 """
 
 import random
@@ -17,7 +20,7 @@ from gateway.place import Candidate, ImageTask, cost
 from ops.bench.placement.mixes import GEOMETRIES, draw_sizes
 from ops.bench.placement.policies import Policy
 
-HIT_SHARE = 0.02  # time for a held image over the time to encode it
+HIT_SHARE = 0.02  # time for a held image that was sent, over the time to encode it
 IMAGES_PER_REQUEST = (1,) * 14 + (2,) * 3 + (4,) * 2 + (16,)
 WARM_UP_SHARE = 0.25  # of the requests; they fill the caches and are not counted
 
@@ -30,7 +33,7 @@ class Stream:
     mix: str
     num_owners: int
     pressure: float  # what encoding every image would take, over what owners have in that time
-    is_holder_known: bool  # whether held images go to their holder without being placed
+    is_holder_known: bool
     num_requests: int = 4000
     num_pictures: int = 2000  # that people choose from, by Zipf's law
     exponent: float = 1.0  # of that law
@@ -47,6 +50,12 @@ class Outcome:
     imbalance: float  # work of the busiest owner over the mean
 
 
+@dataclass(frozen=True, slots=True)
+class _Held:
+    num_tokens: int
+    lands_at: float
+
+
 @dataclass(slots=True)
 class _Owner:
     """One simulated owner; owned by the simulation."""
@@ -56,28 +65,32 @@ class _Owner:
     load: float = 0.0  # as the gateway sees it
     busy_seconds: float = 0.0
     num_tokens: int = 0
-    held: OrderedDict[bytes, int] = field(default_factory=OrderedDict)  # digest -> tokens, LRU
+    held: OrderedDict[bytes, _Held] = field(default_factory=OrderedDict)  # LRU, by digest
+
+    def find(self, digest: bytes) -> float | None:
+        """When the image lands or has landed here, if it is held."""
+        if digest not in self.held:
+            return None
+        self.held.move_to_end(digest)
+        return self.held[digest].lands_at
 
     def serve(self, task: ImageTask, now: float) -> tuple[float, bool]:
         """Queue one image; returns when it is done and whether it was held."""
-        work = cost(task.plan)
-        is_hit = task.digest in self.held
-        if is_hit:
-            self.held.move_to_end(task.digest)
-            work *= HIT_SHARE
-        else:
-            self._keep(task.digest, task.plan.num_tokens)
+        is_hit = self.find(task.digest) is not None
+        work = cost(task.plan) * (HIT_SHARE if is_hit else 1)
         self.free_at = max(now, self.free_at) + work
         self.busy_seconds += work
         self.load += cost(task.plan)
+        if not is_hit:
+            self._keep(task.digest, _Held(task.plan.num_tokens, self.free_at))
         return self.free_at, is_hit
 
-    def _keep(self, digest: bytes, num_tokens: int) -> None:
-        self.held[digest] = num_tokens
-        self.num_tokens += num_tokens
+    def _keep(self, digest: bytes, held: _Held) -> None:
+        self.held[digest] = held
+        self.num_tokens += held.num_tokens
         while self.num_tokens > self.max_tokens:
             _, given_up = self.held.popitem(last=False)
-            self.num_tokens -= given_up
+            self.num_tokens -= given_up.num_tokens
 
 
 class _Simulation:
@@ -87,45 +100,46 @@ class _Simulation:
         self._stream = stream
         self._policy = policy
         self.owners = [_Owner(max_tokens) for _ in range(stream.num_owners)]
-        self._under_way: list[tuple[float, int, bytes, float]] = []  # heap: end, owner, image, cost
+        self._under_way: list[tuple[float, int, float]] = []  # heap: end, owner, cost
         self._holders: dict[bytes, int] = {}
 
     def request(self, tasks: tuple[ImageTask, ...], now: float) -> tuple[float, int]:
         """Serve one request; returns when its last image is done and how many were hits."""
         self._come_back(now)
-        owner_of = self._place(tasks)
-        ends: list[float] = []
-        num_hits = 0
-        for task in tasks:
-            number = owner_of[task.index]
-            end, is_hit = self.owners[number].serve(task, now)
-            heappush(self._under_way, (end, number, task.digest, cost(task.plan)))
+        rest = tasks
+        ends = [now]
+        if self._stream.is_holder_known:
+            known = {task.index: self._find(task.digest) for task in tasks}
+            rest = tuple(task for task in tasks if known[task.index] is None)
+            ends += [end for end in known.values() if end is not None]
+        num_hits = len(tasks) - len(rest)
+        owner_of = self._policy(rest, self._candidates()) if rest else {}
+        for task in rest:
+            end, is_hit = self._send(task, owner_of[task.index], now)
             ends.append(end)
             num_hits += is_hit
         return max(ends), num_hits
 
     def _come_back(self, now: float) -> None:
         while self._under_way and self._under_way[0][0] <= now:
-            _, number, digest, work = heappop(self._under_way)
+            _, number, work = heappop(self._under_way)
             self.owners[number].load -= work
-            self._holders[digest] = number
 
-    def _place(self, tasks: tuple[ImageTask, ...]) -> dict[int, int]:
-        known = {task.index: self._holder(task.digest) for task in tasks}
-        owner_of = {index: holder for index, holder in known.items() if holder is not None}
-        rest = tuple(task for task in tasks if task.index not in owner_of)
-        candidates = tuple(
+    def _find(self, digest: bytes) -> float | None:
+        holder = self._holders.get(digest)
+        return None if holder is None else self.owners[holder].find(digest)
+
+    def _candidates(self) -> tuple[Candidate, ...]:
+        return tuple(
             Candidate(number, f"owner-{number}", max(0.0, owner.load))
             for number, owner in enumerate(self.owners)
         )
-        return owner_of | (self._policy(rest, candidates) if rest else {})
 
-    def _holder(self, digest: bytes) -> int | None:
-        if not self._stream.is_holder_known:
-            return None
-        holder = self._holders.get(digest)
-        is_held = holder is not None and digest in self.owners[holder].held
-        return holder if is_held else None
+    def _send(self, task: ImageTask, number: int, now: float) -> tuple[float, bool]:
+        end, is_hit = self.owners[number].serve(task, now)
+        heappush(self._under_way, (end, number, cost(task.plan)))
+        self._holders[task.digest] = number
+        return end, is_hit
 
 
 def simulate(stream: Stream, policy: Policy, seed: int) -> Outcome:
