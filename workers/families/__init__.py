@@ -17,6 +17,7 @@ FAMILIES: dict[str, str] = {  # model_type in config.json -> folder
     "qwen2_vl": "qwen_vl",
     "qwen2_5_vl": "qwen_vl",
     "qwen3_vl": "qwen_vl",
+    "kimi_k25": "kimi_k25",
 }
 
 
