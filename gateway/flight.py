@@ -23,7 +23,7 @@ class Picture:
     """One image of a request, with what its header told."""
 
     source: SourceImage
-    header: ImageHeader
+    header: ImageHeader | None  # None: there is no data, for it was only named
     task: ImageTask
 
 

@@ -5,7 +5,7 @@ import logging
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import uvicorn
@@ -20,8 +20,8 @@ from gateway.dispatch import Dispatcher
 from gateway.embeddings import EmbeddingStore
 from gateway.encode import Encoder
 from gateway.fetch import Fetcher
-from gateway.flight import Pilot
-from gateway.forms import ResizedPixels
+from gateway.flight import Payloads, Pilot
+from gateway.forms import PayloadRule
 from gateway.header import set_up_pillow
 from gateway.metrics import Metrics
 from gateway.payload import image_backend
@@ -106,10 +106,18 @@ def _check_context(wanted: int, allowed: int) -> None:
 class Gateway:
     """Everything that lives as long as the process. Owned by the event loop."""
 
-    def __init__(self, settings: Settings, listener: socket.socket, begun: float) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        listener: socket.socket,
+        begun: float,
+        make_payloads: Callable[[int], Payloads] = PayloadRule,
+    ) -> None:
+        """`make_payloads` is given the family's bound of pixels, see `gateway.forms`."""
         self._settings = settings
         self._listener = listener
         self._begun = begun
+        self._make_payloads = make_payloads
         num_gpus = count_gpus()
         specs = settings.worker_specs(num_gpus)
         _check_devices(specs, num_gpus)
@@ -137,9 +145,8 @@ class Gateway:
         dispatcher = Dispatcher(self._pool, metrics)
         decode_pool = DecodePool(settings.images.decode_threads)
         store = EmbeddingStore(self._pool.arenas, settings.vision.embedding_cache_share, metrics)
-        pilot = Pilot(
-            dispatcher, decode_pool, ResizedPixels(), metrics, settings.server.request_seconds
-        )
+        payloads = self._make_payloads(checkpoint.layout.max_resized_pixels)
+        pilot = Pilot(dispatcher, decode_pool, payloads, metrics, settings.server.request_seconds)
         return Services(
             settings=settings,
             checkpoint=checkpoint,

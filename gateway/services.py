@@ -15,6 +15,7 @@ from gateway.encode import Encoder
 from gateway.errors import NotReady
 from gateway.fetch import Fetcher
 from gateway.metrics import Metrics
+from gateway.names import NameBook
 from workers.families.plan import Backend
 from workers.pool import Pool
 
@@ -35,6 +36,7 @@ class Services:
     dispatcher: Dispatcher
     store: EmbeddingStore
     encoder: Encoder
+    names: NameBook = field(default_factory=NameBook)
     digest_key: bytes = field(default_factory=lambda: secrets.token_bytes(32))
     draining: bool = False
     running: set[anyio.CancelScope] = field(default_factory=set)  # one for each request in work

@@ -68,7 +68,13 @@ def _set_up_libraries(start: Start) -> None:
 def _owner(start: Start, models: Any, arenas: Arenas) -> "Owner":
     from workers.vision.owner import Owner
 
-    return Owner(models.vision, arenas, max_patches=start.max_vision_batch_patches)
+    return Owner(
+        models.vision,
+        arenas,
+        max_patches=start.max_vision_batch_patches,
+        digest_key=start.digest_key,
+        looks_ahead=start.device != "cpu" or start.num_threads > 1,
+    )
 
 
 def _engine(start: Start, models: Any, arenas: Arenas) -> "Engine":

@@ -145,6 +145,23 @@ def test_message_that_is_not_understood_ends_its_job_and_nothing_else(peer: Peer
     assert isinstance(peer.last("good"), Finished)
 
 
+@pytest.mark.parametrize("changes", [{"grid": None}, {"sharpness": 1}])
+def test_image_with_a_wrong_plan_ends_before_it_joins_a_batch(
+    peer: Peer, changes: dict[str, object]
+) -> None:
+    start_both(peer)
+    wrong = msgspec.to_builtins(image("wrong"))
+    wrong["plan"] |= changes
+    body = msgspec.msgpack.encode(wrong)
+    peer.send(pack(image("before")), len(body).to_bytes(4, "big"), body, pack(image("after")))
+    kinds: dict[str, type] = {}
+    while len(kinds) < 3:
+        event = peer.next()
+        if isinstance(event, Encoded | Failed):
+            kinds[event.job_id] = type(event)
+    assert kinds == {"before": Encoded, "wrong": Failed, "after": Encoded}
+
+
 def test_step_that_raises_fails_the_jobs_of_its_stage_only(peer: Peer) -> None:
     start_both(peer)
     peer.arena.view(Region(0, 0, 3))[:] = bytes((13, 2, 0))  # this image fails by itself

@@ -13,7 +13,7 @@ from torch import Tensor
 from tests.kimi_checkpoint import make_kimi_checkpoint
 from tests.kimi_patches import reference_patches
 from workers.families.kimi_k25.layout import KimiLayout, read_layout
-from workers.vision.preprocess import Preprocessor, resized
+from workers.vision.preprocess import Preprocessor, cut, resized
 
 UNRESIZED = [(40, 60), (28, 28), (150, 61), (14, 196), (1, 1), (29, 113)]
 RESIZED = [(224, 224), (257, 190), (30, 400), (500, 333), (900, 70)]
@@ -33,7 +33,7 @@ def our_patches(image: Image.Image, layout: KimiLayout) -> Tensor:
     plan = layout.plan((image.height, image.width), "cpu")
     height, width = plan.resized_size
     pixels = np.array(image.resize((width, height), Image.Resampling.BICUBIC))
-    return Preprocessor(torch.device("cpu")).patches(torch.from_numpy(pixels), plan)
+    return Preprocessor(torch.device("cpu")).normalised(cut(torch.from_numpy(pixels), plan), plan)
 
 
 @pytest.mark.parametrize("size", UNRESIZED + RESIZED, ids=str)
@@ -100,7 +100,7 @@ def test_transparent_pictures_lie_on_the_board_as_in_the_public_reference(
     image.putalpha(noise(*size[::-1]).convert("L").transpose(Image.Transpose.TRANSPOSE))
     plan = chessboard.plan(size, "cpu")
     pixels = resized(torch.from_numpy(np.array(image)), plan)
-    patches = Preprocessor(torch.device("cpu")).patches(pixels, plan)
+    patches = Preprocessor(torch.device("cpu")).normalised(cut(pixels, plan), plan)
     expected = torch.from_numpy(reference_patches(image, chessboard)).flatten(1)
     assert torch.equal(patches.view(torch.int32), expected.view(torch.int32))
     opaque = torch.from_numpy(reference_patches(image.convert("RGB"), chessboard)).flatten(1)

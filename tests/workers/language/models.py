@@ -94,7 +94,7 @@ class CountedLayout:
     image_token = "<|media_pad|>"
     image_token_id = IMAGE
     max_context_tokens = 4096
-    max_resized_pixels = 1 << 20
+    max_resized_pixels = 0  # it plans no images
 
     def plan(self, source_size: tuple[int, int], backend: Backend) -> ImagePlan:
         raise NotImplementedError
