@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from gateway.lease import Lease
 from gateway.metrics import Metrics
-from workers.arena import Arena
+from workers.arena import Arena, aligned
 from workers.families.plan import ImagePlan
 from workers.messages import Region, TensorRef
 
@@ -33,8 +33,8 @@ class Entry:
 
     @property
     def num_bytes(self) -> int:
-        """Their size."""
-        return self.tensor.region.num_bytes
+        """What they take up of the arena."""
+        return aligned(self.lease.region.num_bytes)
 
 
 class EmbeddingStore:
@@ -84,10 +84,11 @@ class EmbeddingStore:
             self._trim(entry.owner)
 
     def take(self, owner: int, num_bytes: int) -> Region | None:
-        """Room in an owner's arena, at the cost of idle entries; None if that is not enough."""
+        """Room in an owner's arena, at the cost of idle entries; None if that is not enough.
+
+        Where somebody waits for room, nothing is idle, and nothing is given past the line.
+        """
         arena = self._arenas[owner]
-        if arena.is_awaited:
-            return None
         region = arena.allocate(num_bytes)
         while region is None and self._idle[owner]:
             self._evict(owner)

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
+from gateway.decode_pool import DecodePool
 from gateway.dispatch import Dispatcher, Undecoded
 from gateway.embeddings import EmbeddingStore, Entry
 from gateway.fetch import SourceImage
 from gateway.header import ImageHeader
 from gateway.lease import Lease
 from gateway.metrics import Metrics
-from gateway.payload import DecodePool
 from gateway.place import ImageTask
 from workers.messages import Encoded, EncodeJob, Payload, Region, TensorRef
 
@@ -23,7 +23,7 @@ class Picture:
     """One image of a request, with what its header told."""
 
     source: SourceImage
-    header: ImageHeader
+    header: ImageHeader | None  # None: there is no data, for it was only named
     task: ImageTask
 
 
@@ -116,23 +116,28 @@ class Flight:
             self._land(way.result())
 
     def _land(self, encoded: Encoded) -> None:
-        task = self.picture.task
-        if self._store.find(task.digest) is not None:  # left by all, and flown again meanwhile
+        entry = self._store.find(self.picture.task.digest)
+        if entry is None:
+            entry = self._new_entry(encoded)
+            self._store.add(entry)
+        else:  # an earlier flight landed after all, though everybody had left it
             self.room.embeddings.release()
-            self.landing.cancel()
-            return
-        region = self.room.embeddings.region
-        entry = Entry(
-            digest=task.digest,
-            plan=task.plan,
-            lease=self.room.embeddings,
-            tensor=TensorRef(region, encoded.dtype, encoded.shape),
-            identity=encoded.feature_digest,
-            num_pins=self._num_seats + 1,
-        )
-        self._store.add(entry)
+            self._store.pin(entry)
+        for _ in range(self._num_seats):
+            self._store.pin(entry)
         self.landing.set_result(entry)
         self._store.unpin(entry)
+
+    def _new_entry(self, encoded: Encoded) -> Entry:
+        task, lease = self.picture.task, self.room.embeddings
+        return Entry(
+            digest=task.digest,
+            plan=task.plan,
+            lease=lease,
+            tensor=TensorRef(lease.region, encoded.dtype, encoded.shape),
+            identity=encoded.feature_digest,
+            num_pins=1,
+        )
 
 
 class Pilot:

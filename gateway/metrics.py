@@ -88,7 +88,9 @@ class Metrics:
         self.embedding_idle_bytes = self._worker_gauge(
             "fovea_embedding_idle_bytes", "Embeddings kept in the arena though nobody needs them."
         )
-        self.arena_used_bytes = self._worker_gauge("fovea_arena_used_bytes", "Arena bytes lent.")
+        self.arena_used_bytes = self._worker_gauge(
+            "fovea_arena_used_bytes", "Arena bytes in use by requests."
+        )
 
     def forget_worker(self, name: str) -> None:
         """Count a death; what the worker last said of its load no longer holds."""

@@ -1,12 +1,15 @@
 """Images are encoded once for all who want them, and what fails is nobody else's."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from gateway.errors import CallerError, ImageRejected, WorkerLost
-from tests.gateway.house import Caller, House, ask, encoded, pictures, run
-from workers.messages import Pixels
+from gateway.flight import Flight, Picture, Room
+from gateway.lease import Lease
+from tests.gateway.house import UNIT, Caller, House, ask, encoded, pictures, run
+from workers.messages import Encoded, EncodeJob, Pixels
 
 
 def test_equal_images_of_a_request_are_encoded_once_and_come_back_in_order() -> None:
@@ -95,6 +98,118 @@ def test_failures_reach_all_who_wait_by_their_own_index_and_are_not_kept() -> No
         assert house.payloads.num_made >= 2
         for _, job in house.owners.sent:  # green, which was given up
             house.dispatcher.on_event(0, encoded(job, b""))
+        house.check_idle()
+
+    run(work())
+
+
+def test_a_flight_that_lands_after_its_like_takes_what_is_there() -> None:
+    async def work() -> None:
+        house = House()
+        first = ask(house, "a", "red")
+        await house.until_sent(1)
+        house.land(0)
+        await first
+        kept = house.store.find(b"red")
+        assert kept is not None
+        room = Room(0, payload=lease(house, 0), embeddings=lease(house, 0))
+        flight = Flight(pictures("red")[0], room, house.store, lambda _: None)
+        flight.join()
+
+        flight.start(result_of(house.owners.sent[0][1]))
+
+        assert await flight.landing is kept
+        assert kept.num_pins == 2
+        assert (flight.leave(), flight.leave()) == (kept, kept)
+        for _ in range(2):
+            house.store.unpin(kept)
+        house.check_idle()
+
+    run(work())
+
+
+def test_nobody_can_join_a_flight_that_its_last_passenger_has_left() -> None:
+    async def work() -> None:
+        house = House()
+        forgotten: list[Flight] = []
+        room = Room(0, payload=lease(house, 0), embeddings=lease(house, 0))
+        flight = Flight(pictures("red")[0], room, house.store, forgotten.append)
+        flight.start(never())
+        assert flight.leave() is None
+        assert forgotten == [flight]  # at once, and not when the flight has ended
+        await asyncio.wait([flight.landing])
+        house.check_idle()
+
+    run(work())
+
+
+def lease(house: House, owner: int) -> Lease:
+    region = house.store.take(owner, UNIT)
+    assert region is not None
+    return Lease(house.owners.arenas[owner], region)
+
+
+async def never() -> Encoded:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def result_of(job: EncodeJob) -> Encoded:
+    return encoded(job, b"red")
+
+
+def named(content: str) -> list[Picture]:
+    """The picture of this content as its name alone brings it."""
+    (picture,) = pictures(content)
+    source = replace(picture.source, data=b"")
+    return [replace(picture, source=source, header=None)]
+
+
+def test_a_name_alone_brings_what_is_kept_or_asks_for_the_image() -> None:
+    async def work() -> None:
+        house = House()
+        with pytest.raises(ImageRejected, match="send the image") as caught:
+            await Caller(house, "a", named("red")).run()
+        assert caught.value.code == "image_not_kept"
+        first = ask(house, "b", "red")
+        await house.until_sent(1)
+        joined = asyncio.create_task(Caller(house, "c", named("red")).run())
+        await asyncio.sleep(0)
+        house.land(0)
+        assert (
+            await first == await joined == await Caller(house, "d", named("red")).run() == ["red"]
+        )
+        house.check_idle()
+
+    run(work())
+
+
+def test_a_name_beside_its_image_does_not_hide_it() -> None:
+    async def work() -> None:
+        house = House()
+        task = asyncio.create_task(Caller(house, "a", named("red") + pictures("red")).run())
+        await house.until_sent(1)
+        house.land(0)
+        assert await task == ["red", "red"]
+        house.check_idle()
+
+    run(work())
+
+
+def test_a_name_that_lost_its_image_while_it_waited_is_refused() -> None:
+    async def work() -> None:
+        house = House(num_units=4)
+        first = ask(house, "a", "red")
+        await house.until_sent(1)
+        house.land(0)
+        await first
+        busy = ask(house, "b", "green", "blue")  # takes all there is, red's place included
+        waiting = asyncio.create_task(Caller(house, "c", named("red") + pictures("grey")).run())
+        await house.until_sent(3)
+        house.land(1, 2)
+        assert await busy == ["green", "blue"]
+        with pytest.raises(ImageRejected, match="send the image"):
+            await waiting
         house.check_idle()
 
     run(work())
