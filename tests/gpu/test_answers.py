@@ -30,6 +30,15 @@ def test_answers_on_cuda_equal_transformers(name: str, tmp_path: Path) -> None:
             assert list(threads.map(lambda case: ask(server, case), cases)) == expected
 
 
+def test_preprocessing_on_the_cpu_gives_the_same_answers() -> None:
+    oracle = Oracle(DEMO_MODEL)
+    cases = [make_case(number) for number in range(NUM_REQUESTS)]
+    with running(
+        workers="cuda:0:vision+language", dtype="float32", force_cpu_image_preprocessing="1"
+    ) as server:
+        assert [ask(server, case) for case in cases] == [oracle.answer(c.messages) for c in cases]
+
+
 def test_the_default_on_a_gpu_machine_is_the_gpu() -> None:
     with running() as server:
         assert server.metric("fovea_worker_ready") == count_gpus()

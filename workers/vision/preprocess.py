@@ -16,15 +16,11 @@ from workers.vision.resample import resize
 
 
 class Preprocessor:
-    """Turns images into patches on one device; keeps the tables it has made."""
+    """Normalises patches on one device; keeps the tables it has made."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._tables: dict[tuple[float, tuple[float, ...], tuple[float, ...]], Tensor] = {}
-
-    def patches(self, pixels: Tensor, plan: ImagePlan) -> Tensor:
-        """Cut resized pixels, on any device, into normalised patches; see `cut`, `normalised`."""
-        return self.normalised(cut(pixels.to(self._device, non_blocking=True), plan), plan)
 
     def normalised(self, levels: Tensor, plan: ImagePlan) -> Tensor:
         """Normalise what `cut` gave on this device, and repeat it in every frame of a patch.

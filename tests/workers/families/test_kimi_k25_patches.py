@@ -12,7 +12,7 @@ from torch import Tensor
 from tests.kimi_checkpoint import make_kimi_checkpoint
 from tests.kimi_patches import reference_patches
 from workers.families.kimi_k25.layout import KimiLayout, read_layout
-from workers.vision.preprocess import Preprocessor
+from workers.vision.preprocess import Preprocessor, cut
 
 UNRESIZED = [(40, 60), (28, 28), (150, 61), (14, 196), (1, 1), (29, 113)]
 RESIZED = [(224, 224), (257, 190), (30, 400), (500, 333), (900, 70)]
@@ -32,7 +32,7 @@ def our_patches(image: Image.Image, layout: KimiLayout) -> Tensor:
     plan = layout.plan((image.height, image.width), "cpu")
     height, width = plan.resized_size
     pixels = np.array(image.resize((width, height), Image.Resampling.BICUBIC))
-    return Preprocessor(torch.device("cpu")).patches(torch.from_numpy(pixels), plan)
+    return Preprocessor(torch.device("cpu")).normalised(cut(torch.from_numpy(pixels), plan), plan)
 
 
 @pytest.mark.parametrize("size", UNRESIZED + RESIZED, ids=str)

@@ -46,12 +46,16 @@ def squares(height: int, width: int) -> Pixels:
     return pixels
 
 
+def patches_of(pixels: Tensor, plan: ImagePlan) -> Tensor:
+    return Preprocessor(torch.device("cpu")).normalised(cut(pixels, plan), plan)
+
+
 def patches_from_source(layout: QwenLayout, source: Image.Image) -> Tensor:
     plan = layout.plan((source.height, source.width), "cpu")
     height, width = plan.resized_size
     resized = source.resize((width, height), Image.Resampling.BICUBIC)
     pixels = torch.from_numpy(np.array(resized))
-    return Preprocessor(torch.device("cpu")).patches(pixels, plan)
+    return patches_of(pixels, plan)
 
 
 @pytest.mark.parametrize("paint", [noise, slope, squares])
@@ -80,21 +84,17 @@ def other_rescale(plan: ImagePlan) -> ImagePlan:
 def test_a_slightly_wrong_plan_is_noticed(checkpoint: Path, perturb: Any) -> None:
     plan = read_layout(checkpoint).plan((56, 64), "cpu")
     pixels = torch.from_numpy(noise(*plan.resized_size))
-    preprocessor = Preprocessor(torch.device("cpu"))
 
-    assert not torch.equal(
-        preprocessor.patches(pixels, plan), preprocessor.patches(pixels, perturb(plan))
-    )
+    assert not torch.equal(patches_of(pixels, plan), patches_of(pixels, perturb(plan)))
 
 
 def test_one_pixel_changes_one_patch(checkpoint: Path) -> None:
     plan = read_layout(checkpoint).plan((90, 150), "cpu")
     pixels = torch.from_numpy(noise(*plan.resized_size))
-    preprocessor = Preprocessor(torch.device("cpu"))
-    before = preprocessor.patches(pixels, plan)
+    before = patches_of(pixels, plan)
     pixels[17, 40, 2] ^= 1
 
-    changed = (preprocessor.patches(pixels, plan) != before).any(dim=1)
+    changed = (patches_of(pixels, plan) != before).any(dim=1)
 
     assert int(changed.sum()) == 1
 
@@ -107,11 +107,10 @@ def test_padding_is_raw_black_at_the_right_and_bottom(checkpoint: Path) -> None:
     pixels[small[0] :] = 0
     pixels[:, small[1] :] = 0
     padded = msgspec.structs.replace(plan, resized_size=small)
-    preprocessor = Preprocessor(torch.device("cpu"))
 
-    patches = preprocessor.patches(pixels[: small[0], : small[1]].contiguous(), padded)
+    patches = patches_of(pixels[: small[0], : small[1]].contiguous(), padded)
 
-    assert torch.equal(patches, preprocessor.patches(pixels, plan))
+    assert torch.equal(patches, patches_of(pixels, plan))
 
 
 # ---- from source pixels, and in either order
