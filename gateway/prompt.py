@@ -32,7 +32,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class ImageRef:
-    """Where an image comes from: an http(s) address, or the decoded bytes of a data URI.
+    """Where an image comes from: an address to fetch, or the decoded bytes of a data URI.
 
     Without a source, `name` is the caller's own name of an image that was shown before.
     """
@@ -106,8 +106,7 @@ def make_prompt(
         model=request.model,
         turns=_make_turns(request.messages),
         images=tuple(
-            _make_image(index, part, param, limits.max_image_bytes)
-            for index, (part, param) in enumerate(parts)
+            _make_image(index, part, param, limits) for index, (part, param) in enumerate(parts)
         ),
         sampling=_make_sampling(request, defaults),
         stop=request.stop,
@@ -133,12 +132,20 @@ def _make_turns(messages: tuple[Message, ...]) -> tuple[Turn, ...]:
     return tuple(turns)
 
 
-def _make_image(index: int, part: ImagePart, param: str, max_bytes: int) -> ImageRef:
+def is_file_address(address: str) -> bool:
+    """Whether an address names a file of this machine."""
+    return address[:5].lower() == "file:"
+
+
+def _make_image(index: int, part: ImagePart, param: str, limits: ImageSettings) -> ImageRef:
     if part.image_url is None:
         return ImageRef(index, f"{param}.uuid", None, part.uuid)
     param, url = f"{param}.image_url", part.image_url.url.strip()
     if is_data_uri(url):
-        return ImageRef(index, param, decode_data_uri(url, index, param, max_bytes), part.uuid)
+        data = decode_data_uri(url, index, param, limits.max_image_bytes)
+        return ImageRef(index, param, data, part.uuid)
+    if limits.media_folder and is_file_address(url):
+        return ImageRef(index, param, url, part.uuid)
     if url[:8].lower().startswith(("http://", "https://")):
         return ImageRef(index, param, url, part.uuid)
     # The same words for everything else, so that they tell nothing about local files.
