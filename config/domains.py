@@ -7,6 +7,7 @@ from ipaddress import ip_address
 import idna
 
 _NAME = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*")
+_BRACKETED = re.compile(r"\[([0-9a-f:.]+)\]", re.IGNORECASE)  # IPv6 as URLs spell it
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")  # as its last part it makes a name an IP address
 
 
@@ -49,8 +50,11 @@ def plain_host(host: str) -> str:
 
 
 def _parse_host(entry: str) -> str:
+    bracketed = _BRACKETED.fullmatch(entry)
+    if "%" in entry:  # a zone of IPv6: no URL with one is taken
+        raise ValueError(f"{entry!r} is not a host name or an IP address")
     try:
-        return ip_address(entry.removeprefix("[").removesuffix("]")).compressed
+        return ip_address(bracketed[1] if bracketed else entry).compressed
     except ValueError:
         return _parse_name(entry)
 
