@@ -188,8 +188,12 @@ class Fetcher:
             scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path
         )
         headers = (("host", url.netloc), *_HEADERS)
+        # Certificates know no dot at the end of a name, RFC 6066.
+        extensions = {"sni_hostname": url.raw_host.decode("ascii").removesuffix(".")}
         try:
-            async with self._pool.stream("GET", target, headers=headers) as response:
+            async with self._pool.stream(
+                "GET", target, headers=headers, extensions=extensions
+            ) as response:
                 yield response
         except AddressForbidden as error:
             message = f"host {_host(url)} is not one that images may be fetched from"

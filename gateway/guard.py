@@ -33,7 +33,7 @@ class Lookup(Protocol):
     """Where the addresses of hosts come from."""
 
     async def addresses(self, host: str, port: int) -> Sequence[str]:
-        """All addresses of a host, IPv6 or IPv4, best first.
+        """All addresses of a host, IPv6 or IPv4, at least one, best first.
 
         Raises:
             OSError: the name cannot be resolved.

@@ -18,6 +18,7 @@ class Host:
     def __init__(self, **behaviours: Behaviour) -> None:
         self.behaviours = behaviours
         self.num_connections = 0
+        self.left = anyio.Event()  # a client has ended a connection early
         self.heads: list[str] = []
         self.names: list[str | None] = []  # that callers asked for at the start of TLS
         self.port = 0
@@ -34,7 +35,7 @@ class Host:
                 path = head.split()[1].decode().partition("?")[0]
                 await self.behaviours[path.strip("/")](stream, head.decode())
             except (anyio.EndOfStream, anyio.BrokenResourceError):
-                pass  # the client has left
+                self.left.set()
 
 
 @asynccontextmanager

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import anyio
+import httpcore
 import pytest
 import trustme
 
@@ -241,15 +242,16 @@ def _certified(name: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
     return server, client
 
 
-async def test_tls_and_the_host_header_go_by_the_name_not_the_address() -> None:
+@pytest.mark.parametrize("dot", ["", "."])
+async def test_tls_and_the_host_header_go_by_the_name_not_the_address(dot: str) -> None:
     server, client = _certified("pictures.example")
     async with serving(server, a=good(PICTURE)) as host:
         lookup, network = ScriptedLookup(pictures_example=[[PUBLIC]]), Detour(host.port)
-        url = "https://pictures.example/a"
+        url = f"https://pictures.example{dot}/a"
         assert await fetch(url, lookup=lookup, network=network, tls=client) == PICTURE
     assert network.dialled == [PUBLIC]
     assert host.names == ["pictures.example"]
-    assert "host: pictures.example\r\n" in host.heads[0].lower()
+    assert f"host: pictures.example{dot}\r\n" in host.heads[0].lower()
 
 
 async def test_a_certificate_of_another_name_is_not_taken() -> None:
@@ -271,6 +273,7 @@ async def test_no_proxy_of_the_environment_is_asked(monkeypatch: pytest.MonkeyPa
         assert (host.num_connections, proxy.num_connections) == (1, 0)
 
 
+@pytest.mark.slow
 async def test_an_address_that_never_answers_gives_way_to_the_next() -> None:
     async with serving(a=good(PICTURE)) as host:
         lookup = ScriptedLookup(pictures_example=[[SECOND, "2606:2800:220:1::2", PUBLIC]])
@@ -278,6 +281,35 @@ async def test_an_address_that_never_answers_gives_way_to_the_next() -> None:
         with anyio.fail_after(2):
             await fetch("http://pictures.example/a", lookup=lookup, network=network)
     assert network.dialled == [SECOND, PUBLIC]  # the other family, before more of the same
+
+
+class _Unhurried(Detour):
+    """Two addresses connect in the same moment, whether or not one was given up meanwhile."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(port)
+        self.both_dialled = anyio.Event()
+
+    async def connect_tcp(
+        self, host: str, port: int, *_: Any, **__: Any
+    ) -> httpcore.AsyncNetworkStream:
+        with anyio.CancelScope(shield=True):
+            if self.dialled:
+                self.both_dialled.set()
+            stream = await super().connect_tcp(host, port)
+            await self.both_dialled.wait()
+        return stream
+
+
+@pytest.mark.slow
+async def test_of_two_connections_made_at_once_one_is_closed() -> None:
+    async with serving(a=good(PICTURE)) as host:
+        lookup = ScriptedLookup(pictures_example=[[PUBLIC, SECOND]])
+        network = _Unhurried(host.port)
+        assert await fetch("http://pictures.example/a", lookup=lookup, network=network) == PICTURE
+        with anyio.fail_after(2):
+            await host.left.wait()
+    assert (host.num_connections, len(host.heads)) == (2, 1)
 
 
 async def test_few_addresses_of_a_host_are_tried() -> None:
