@@ -184,6 +184,23 @@ def test_files_are_turned_and_resized(memory: Memory) -> None:
     assert event.decode_seconds > 0
 
 
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_files_that_need_no_resizing_are_turned(memory: Memory, orientation: int) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    file = encoded(noise(9, (16, 16)), "JPEG", exif=exif)
+    upright = ImageOps.exif_transpose(Image.open(io.BytesIO(file))).convert("RGB")
+    plan = small_plan(4, 4)
+    jobs = [
+        make_job(memory, "file", plan, jpeg_payload(memory, file, orientation)),
+        make_job(memory, "pixels", plan, pixels_payload(memory, np.array(upright))),
+    ]
+
+    found = results(memory, jobs, run(memory, jobs))
+
+    assert found["file"] == found["pixels"]
+
+
 def test_equal_pixels_have_one_digest_however_they_come(memory: Memory) -> None:
     """Other files, decoded here or in the gateway, resized here or there, backed or not."""
     plan = file_plan()
