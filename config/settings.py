@@ -111,6 +111,10 @@ class ImageSettings(Section):
     decode_threads: int = Field(
         0, ge=0, description="Threads that decode images in the gateway; 0: one per core."
     )
+    force_cpu_image_preprocessing: bool = Field(
+        False,
+        description="Decode and preprocess on the CPU, in the gateway, whatever the workers.",
+    )
     fetch_seconds: float = Field(
         10.0, gt=0, description="Total time to fetch one image, redirects included, in seconds."
     )

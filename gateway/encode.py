@@ -17,6 +17,7 @@ from gateway.flight import Flight, Picture, Pilot, Room
 from gateway.flow import together
 from gateway.lease import Lease
 from gateway.metrics import Metrics
+from gateway.names import image_not_kept
 from gateway.place import Candidate, cost, place
 from workers.arena import ArenaTooSmall, aligned
 from workers.pool import Pool
@@ -93,7 +94,7 @@ class Encoder:
         Raises:
             ServeError: an image is damaged, cannot be placed, or its owner failed.
         """
-        distinct = {picture.task.digest: picture for picture in reversed(pictures)}
+        distinct = _distinct(pictures)
         seats = self._seats_at_once(distinct, request_id, cleanup)
         if seats is None:
             seats = await self._seats_in_line(distinct, request_id, cleanup)
@@ -108,6 +109,7 @@ class Encoder:
         with ExitStack() as desk:
             seats = self._known_seats(pictures, desk)
             missing = {key: picture for key, picture in pictures.items() if key not in seats}
+            _refuse_named(missing)
             rooms = self._take_rooms(missing) if missing else {}
             if rooms is None:
                 return None
@@ -121,15 +123,16 @@ class Encoder:
         self, pictures: Pictures, request_id: str, cleanup: ExitStack
     ) -> dict[bytes, Seat]:
         """As above, after a wait for all the room there could be need of."""
-        rooms = await self._wait_for_rooms(pictures)
+        shown = {key: picture for key, picture in pictures.items() if picture.header is not None}
+        rooms = await self._wait_for_rooms(shown)
         with ExitStack() as desk:
+            desk.callback(_release, rooms)
             seats = self._known_seats(pictures, desk)
+            _refuse_named({key: each for key, each in pictures.items() if key not in seats})
             self._count_lookups(len(seats), len(pictures) - len(seats))
-            for key, picture in pictures.items():
-                if key in seats:
-                    rooms[key].release()
-                else:
-                    seats[key] = self._take_off(picture, rooms[key], request_id, desk)
+            for key in pictures.keys() - seats.keys():
+                seats[key] = self._take_off(pictures[key], rooms.pop(key), request_id, desk)
+            _release(rooms)  # the rest is not needed
             cleanup.push(desk.pop_all())
         return seats
 
@@ -147,6 +150,8 @@ class Encoder:
         return seats
 
     def _take_off(self, picture: Picture, room: Room, request_id: str, desk: ExitStack) -> Seat:
+        worker = self._pool.fleet().workers[room.owner].name
+        self._metrics.placements.labels(worker).inc()
         flight = self._flights[picture.task.digest] = Flight(
             picture, room, self._store, self._forget
         )
@@ -165,8 +170,7 @@ class Encoder:
             sizes = self._sizes(owner, mine)
             region = self._store.take(owner, sum(map(aligned, sizes)))
             if region is None:
-                for room in rooms.values():
-                    room.release()
+                _release(rooms)
                 return None
             rooms |= self._cut(Lease(self._pool.arena(owner), region), owner, mine, sizes)
         return rooms
@@ -213,10 +217,15 @@ class Encoder:
         views = self._pool.fleet().holding("vision")
         if not views:
             raise NotReady("no worker with the role vision is ready")
+        loads = self.loads()
+        return tuple(Candidate(view.index, view.name, loads[view.index]) for view in views)
+
+    def loads(self) -> dict[int, float]:
+        """What each worker has still to encode, see `gateway.place.cost`."""
         loads = {view.index: 0.0 for view in self._pool.fleet().workers}
         for flight in self._flights.values():
             loads[flight.room.owner] += cost(flight.picture.task.plan)
-        return tuple(Candidate(view.index, view.name, loads[view.index]) for view in views)
+        return loads
 
     def _sizes(self, owner: int, pictures: Sequence[Picture]) -> list[int]:
         """Bytes of each picture's payload and embeddings, in turn."""
@@ -245,3 +254,25 @@ class Encoder:
     def _count_lookups(self, num_found: int, num_missing: int) -> None:
         self._metrics.embedding_lookups.labels("hit").inc(num_found)
         self._metrics.embedding_lookups.labels("miss").inc(num_missing)
+
+
+def _distinct(pictures: Sequence[Picture]) -> Pictures:
+    """The first of equal pictures, if possible one that has data."""
+    distinct: dict[bytes, Picture] = {}
+    for picture in pictures:
+        earlier = distinct.get(picture.task.digest)
+        if earlier is None or earlier.header is None:
+            distinct[picture.task.digest] = picture
+    return distinct
+
+
+def _release(rooms: Rooms) -> None:
+    while rooms:
+        rooms.popitem()[1].release()
+
+
+def _refuse_named(missing: Pictures) -> None:
+    """Refuse images that came as a name alone and are kept no more."""
+    for picture in missing.values():
+        if picture.header is None:
+            raise image_not_kept(picture.source.index, picture.source.param)

@@ -111,6 +111,7 @@ class Fetcher:
         """
         if isinstance(ref.source, bytes):
             return SourceImage(ref.index, ref.param, ref.source)
+        assert ref.source is not None  # one that is only named is looked up, not fetched
         try:
             with anyio.fail_after(self._limits.fetch_seconds):
                 data = await self._follow(ref, ref.source)

@@ -1,23 +1,40 @@
-"""The rule of production for `gateway.flight.Payloads`."""
+"""The form in which every image travels: `gateway.payload`'s rule, as flights ask for it."""
 
-from collections.abc import Callable
+from functools import partial
 
-from gateway.flight import Picture
-from gateway.payload import decode_pixels
-from workers.messages import Payload, Pixels, Region
+from gateway.flight import Made, Picture
+from gateway.header import ImageHeader
+from gateway.payload import Form, as_payload, choose_form, choose_pixels, make_bytes, payload_bytes
 
 
-class ResizedPixels:
-    """Every image is decoded and resized here."""
+class PayloadRule:
+    """See `gateway.flight.Payloads`."""
+
+    def __init__(self, max_resized_pixels: int) -> None:
+        """`max_resized_pixels` is the family's bound, see its layout."""
+        self._max_resized_pixels = max_resized_pixels
 
     def num_bytes(self, picture: Picture) -> int:
-        """See `gateway.flight.Payloads`."""
-        height, width = picture.task.plan.resized_size
-        return height * width * 3
+        """Room for the form that is chosen, and for the pixels if the owner cannot decode."""
+        header, plan = _header(picture), picture.task.plan
+        forms: set[Form] = {self._form(picture, decoded=decoded) for decoded in (False, True)}
+        return max(payload_bytes(form, picture.source, header, plan) for form in forms)
 
-    def make(self, picture: Picture, *, decoded: bool) -> tuple[bytes, Callable[[Region], Payload]]:
-        """See `gateway.flight.Payloads`."""
-        del decoded
-        height, width = picture.task.plan.resized_size
-        pixels = decode_pixels(picture.source, picture.header, picture.task.plan)
-        return pixels, lambda region: Pixels(region, height, width, 3, "resized")
+    def make(self, picture: Picture, *, decoded: bool) -> Made:
+        """Decode as far as the form asks for."""
+        form, header, plan = (
+            self._form(picture, decoded=decoded),
+            _header(picture),
+            picture.task.plan,
+        )
+        data = make_bytes(picture.source, header, plan, form)
+        return data, partial(as_payload, form, header=header, plan=plan)
+
+    def _form(self, picture: Picture, *, decoded: bool) -> Form:
+        choose = choose_pixels if decoded else choose_form
+        return choose(_header(picture), picture.task.plan, self._max_resized_pixels)
+
+
+def _header(picture: Picture) -> ImageHeader:
+    assert picture.header is not None  # what was only named never takes off
+    return picture.header

@@ -15,6 +15,7 @@ from gateway.flight import Picture
 from gateway.flow import together
 from gateway.header import ImageHeader, read_header
 from gateway.identity import source_digest
+from gateway.names import Shown, image_not_kept
 from gateway.place import ImageTask, place
 from gateway.prompt import ImageRef, Prompt
 from gateway.services import Services
@@ -46,6 +47,7 @@ class Journey:
         with ExitStack() as desk:
             encoder, request_id = self._services.encoder, self._prompt.request_id
             entries, seats = await encoder.obtain(pictures, request_id, desk)
+            self._learn_names(pictures)
             ticket = self._generate(tokens, entries, list(seats))
             desk.pop_all()  # the seats are the ticket's, until the engine has what it needs
         cleanup.callback(self._services.dispatcher.close, ticket)
@@ -53,6 +55,8 @@ class Journey:
         return Answer(self._services, self._prompt, ticket, tokens.num_tokens, num_image_tokens)
 
     async def _look(self, image: ImageRef) -> Picture:
+        if image.source is None:
+            return self._recall(image)
         services = self._services
         with services.metrics.stage("fetch"):
             source = await services.fetcher.fetch(image)
@@ -64,13 +68,29 @@ class Journey:
                 self._prompt.request_id, read_header, source, services.settings.images
             )
         plan = self._plan(source, header)
-        digest = await source_digest(source.data, plan, b"", services.digest_key)
+        digest = await source_digest(source.data, plan, self._prompt.tenant, services.digest_key)
         services.metrics.image_pixels.inc(header.width * header.height)
         return Picture(source, header, ImageTask(image.index, plan, digest))
 
+    def _recall(self, image: ImageRef) -> Picture:
+        """An image that was shown before, by the caller's name for it."""
+        shown = self._services.names.find(self._prompt.tenant, image.name or "")
+        if shown is None:
+            raise image_not_kept(image.index, image.param)
+        source = SourceImage(image.index, image.param, b"")
+        return Picture(source, None, ImageTask(image.index, shown.plan, shown.digest))
+
+    def _learn_names(self, pictures: list[Picture]) -> None:
+        """Note the callers' names of images that have been encoded."""
+        for image, picture in zip(self._prompt.images, pictures, strict=True):
+            if image.name is not None:
+                shown = Shown(picture.task.digest, picture.task.plan)
+                self._services.names.learn(self._prompt.tenant, image.name, shown)
+
     def _plan(self, source: SourceImage, header: ImageHeader) -> ImagePlan:
         try:
-            return self._services.checkpoint.layout.plan(header.displayed_size, "cpu")
+            services = self._services
+            return services.checkpoint.layout.plan(header.displayed_size, services.backend)
         except ImageShapeError as error:
             raise ImageRejected(
                 str(error),

@@ -32,11 +32,15 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class ImageRef:
-    """Where an image comes from: an http(s) address, or the decoded bytes of a data URI."""
+    """Where an image comes from: an http(s) address, or the decoded bytes of a data URI.
+
+    Without a source, `name` is the caller's own name of an image that was shown before.
+    """
 
     index: int
     param: str  # the field that named it, for example messages[0].content[1].image_url
-    source: str | bytes
+    source: str | bytes | None
+    name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,7 @@ class Prompt:
     """One request, parsed and trusted from here on."""
 
     request_id: str
+    tenant: bytes  # whose request it is; nothing that is kept is shared across tenants
     model: str
     turns: tuple[Turn, ...]
     images: tuple[ImageRef, ...]
@@ -83,25 +88,26 @@ def make_prompt(
         ImageRejected: an image's address is of no kind that is served, or its base64 is wrong.
         ImageTooLarge: a data URI holds more bytes than an image may have.
     """
-    addresses = [
-        (part.image_url.url, f"messages[{row}].content[{column}].image_url")
+    parts = [
+        (part, f"messages[{row}].content[{column}]")
         for row, message in enumerate(request.messages)
         for column, part in enumerate(message.parts)
         if isinstance(part, ImagePart)
     ]
-    if len(addresses) > limits.max_images:
+    if len(parts) > limits.max_images:
         raise BadRequest(
-            f"the request has {len(addresses)} images; the limit is {limits.max_images}",
+            f"the request has {len(parts)} images; the limit is {limits.max_images}",
             param="messages",
             code="too_many_images",
         )
     return Prompt(
         request_id=request_id,
+        tenant=b"",  # one for all, as long as there are no keys
         model=request.model,
         turns=_make_turns(request.messages),
         images=tuple(
-            _make_image(index, url, param, limits.max_image_bytes)
-            for index, (url, param) in enumerate(addresses)
+            _make_image(index, part, param, limits.max_image_bytes)
+            for index, (part, param) in enumerate(parts)
         ),
         sampling=_make_sampling(request, defaults),
         stop=request.stop,
@@ -127,12 +133,14 @@ def _make_turns(messages: tuple[Message, ...]) -> tuple[Turn, ...]:
     return tuple(turns)
 
 
-def _make_image(index: int, url: str, param: str, max_bytes: int) -> ImageRef:
-    url = url.strip()
+def _make_image(index: int, part: ImagePart, param: str, max_bytes: int) -> ImageRef:
+    if part.image_url is None:
+        return ImageRef(index, f"{param}.uuid", None, part.uuid)
+    param, url = f"{param}.image_url", part.image_url.url.strip()
     if is_data_uri(url):
-        return ImageRef(index, param, decode_data_uri(url, index, param, max_bytes))
+        return ImageRef(index, param, decode_data_uri(url, index, param, max_bytes), part.uuid)
     if url[:8].lower().startswith(("http://", "https://")):
-        return ImageRef(index, param, url)
+        return ImageRef(index, param, url, part.uuid)
     # The same words for everything else, so that they tell nothing about local files.
     raise ImageRejected(
         "the address should be a data: URI, or start with http:// or https://",

@@ -3,7 +3,7 @@
 Whatever is wrong with a body ends as `BadRequest` with the dotted path of the field to blame.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import orjson
 from pydantic import (
@@ -16,6 +16,7 @@ from pydantic import (
     Strict,
     Tag,
     ValidationError,
+    model_validator,
 )
 from pydantic_core import ErrorDetails, PydanticCustomError
 from typing_extensions import TypeAliasType
@@ -31,6 +32,7 @@ from gateway.unsupported import (
 ROLES = ("system", "developer", "user", "assistant")
 PART_TYPES = ("text", "image_url")
 MAX_STOPS = 4
+MAX_UUID_CHARS = 256
 MAX_STOP_CHARS = 1024
 # Parsing cannot be interrupted: it keeps every other request waiting. An honest body holds long
 # strings; one of this many values takes about a second, one of millions would take a minute.
@@ -63,8 +65,17 @@ def _wrap_url(value: Any) -> Any:
 
 
 class ImagePart(Edge):
+    """An image, the caller's own name for it, or both; a name alone stands for what it named."""
+
     type: Literal["image_url"]
-    image_url: Annotated[ImageUrl, BeforeValidator(_wrap_url)]
+    image_url: Annotated[ImageUrl | None, BeforeValidator(_wrap_url)] = None
+    uuid: Annotated[str, Field(min_length=1, max_length=MAX_UUID_CHARS)] | None = None
+
+    @model_validator(mode="after")
+    def _check_source(self) -> Self:
+        if self.image_url is None and self.uuid is None:
+            raise PydanticCustomError("missing", "field required", {"field": "image_url"})
+        return self
 
 
 def _echo(value: Any) -> str:

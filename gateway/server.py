@@ -5,7 +5,7 @@ import logging
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import uvicorn
@@ -15,15 +15,16 @@ from config.workers import WorkerSpec
 from gateway.admit import Admission
 from gateway.app import build_app
 from gateway.checkpoint import load_checkpoint
+from gateway.decode_pool import DecodePool
 from gateway.dispatch import Dispatcher
 from gateway.embeddings import EmbeddingStore
 from gateway.encode import Encoder
 from gateway.fetch import Fetcher
-from gateway.flight import Pilot
-from gateway.forms import ResizedPixels
+from gateway.flight import Payloads, Pilot
+from gateway.forms import PayloadRule
 from gateway.header import set_up_pillow
 from gateway.metrics import Metrics
-from gateway.payload import DecodePool
+from gateway.payload import image_backend
 from gateway.progress import LoadProgress
 from gateway.protocol import Http1
 from gateway.services import Services
@@ -105,16 +106,24 @@ def _check_context(wanted: int, allowed: int) -> None:
 class Gateway:
     """Everything that lives as long as the process. Owned by the event loop."""
 
-    def __init__(self, settings: Settings, listener: socket.socket, begun: float) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        listener: socket.socket,
+        begun: float,
+        make_payloads: Callable[[int], Payloads] = PayloadRule,
+    ) -> None:
+        """`make_payloads` is given the family's bound of pixels, see `gateway.forms`."""
         self._settings = settings
         self._listener = listener
         self._begun = begun
+        self._make_payloads = make_payloads
         num_gpus = count_gpus()
         specs = settings.worker_specs(num_gpus)
         _check_devices(specs, num_gpus)
         self._progress = LoadProgress(tuple(spec.name for spec in specs))
         self._pool = self._make_pool(specs)
-        self._services = self._make_services()
+        self._services = self._make_services(specs)
         self._stop = asyncio.Event()
         self._stop_now = asyncio.Event()
         self._stopped_at: float | None = None
@@ -128,7 +137,7 @@ class Gateway:
                 f"shared memory for each of {len(specs)} workers"
             ) from error
 
-    def _make_services(self) -> Services:
+    def _make_services(self, specs: tuple[WorkerSpec, ...]) -> Services:
         settings = self._settings
         metrics = Metrics(tuple(view.name for view in self._pool.fleet().workers))
         checkpoint = load_checkpoint(settings.model.model)
@@ -136,14 +145,14 @@ class Gateway:
         dispatcher = Dispatcher(self._pool, metrics)
         decode_pool = DecodePool(settings.images.decode_threads)
         store = EmbeddingStore(self._pool.arenas, settings.vision.embedding_cache_share, metrics)
-        pilot = Pilot(
-            dispatcher, decode_pool, ResizedPixels(), metrics, settings.server.request_seconds
-        )
+        payloads = self._make_payloads(checkpoint.layout.max_resized_pixels)
+        pilot = Pilot(dispatcher, decode_pool, payloads, metrics, settings.server.request_seconds)
         return Services(
             settings=settings,
             checkpoint=checkpoint,
             served_model_name=settings.server.served_model_name
             or settings.model.model.resolve().name,
+            backend=image_backend(specs, settings.images),
             metrics=metrics,
             admission=Admission(settings.server),
             fetcher=Fetcher(settings.images),

@@ -8,13 +8,15 @@ import anyio
 from config.settings import Settings
 from gateway.admit import Admission
 from gateway.checkpoint import Checkpoint
+from gateway.decode_pool import DecodePool
 from gateway.dispatch import Dispatcher
 from gateway.embeddings import EmbeddingStore
 from gateway.encode import Encoder
 from gateway.errors import NotReady
 from gateway.fetch import Fetcher
 from gateway.metrics import Metrics
-from gateway.payload import DecodePool
+from gateway.names import NameBook
+from workers.families.plan import Backend
 from workers.pool import Pool
 
 
@@ -25,6 +27,7 @@ class Services:
     settings: Settings
     checkpoint: Checkpoint
     served_model_name: str
+    backend: Backend  # where images are decoded and preprocessed
     metrics: Metrics
     admission: Admission
     fetcher: Fetcher
@@ -33,6 +36,7 @@ class Services:
     dispatcher: Dispatcher
     store: EmbeddingStore
     encoder: Encoder
+    names: NameBook = field(default_factory=NameBook)
     digest_key: bytes = field(default_factory=lambda: secrets.token_bytes(32))
     draining: bool = False
     running: set[anyio.CancelScope] = field(default_factory=set)  # one for each request in work
@@ -61,7 +65,9 @@ class Services:
 
     def sample_gauges(self) -> None:
         """Bring the gauges up to date that no event carries."""
+        loads = self.encoder.loads()
         for view in self.pool.fleet().workers:
+            self.metrics.owner_load.labels(view.name).set(loads[view.index])
             self.metrics.worker_ready.labels(view.name).set(view.ready)
             idle = self.store.idle_bytes(view.index)
             self.metrics.embedding_idle_bytes.labels(view.name).set(idle)

@@ -6,14 +6,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from gateway.decode_pool import DecodePool
 from gateway.dispatch import Dispatcher
 from gateway.embeddings import EmbeddingStore, Entry
 from gateway.encode import Encoder
 from gateway.errors import ImageRejected
 from gateway.fetch import SourceImage
 from gateway.flight import Picture, Pilot
+from gateway.header import ImageHeader
 from gateway.metrics import Metrics
-from gateway.payload import DecodePool
 from gateway.place import ImageTask
 from tests.plans import make_plan
 from workers.arena import Arena
@@ -23,6 +24,16 @@ from workers.pool import Fleet, Pool
 
 PER_TOKEN = 64  # bytes of embeddings
 UNIT = 64  # bytes
+HEADER = ImageHeader(  # nothing looks at it here
+    format="PNG",
+    width=9,
+    height=9,
+    orientation=1,
+    has_alpha=False,
+    num_frames=1,
+    mode="RGB",
+    is_plain_jpeg=False,
+)
 
 
 @dataclass
@@ -149,7 +160,7 @@ def pictures(*contents: str, num_tokens: int = 1) -> list[Picture]:
     return [
         Picture(
             SourceImage(index, f"messages[0].content[{index}]", content.encode()),
-            cast("Any", None),
+            HEADER,
             ImageTask(index, make_plan((len(content), 9), num_tokens=num_tokens), content.encode()),
         )
         for index, content in enumerate(contents)

@@ -1,11 +1,12 @@
 """Images are encoded once for all who want them, and what fails is nobody else's."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from gateway.errors import CallerError, ImageRejected, WorkerLost
-from gateway.flight import Flight, Room
+from gateway.flight import Flight, Picture, Room
 from gateway.lease import Lease
 from tests.gateway.house import UNIT, Caller, House, ask, encoded, pictures, run
 from workers.messages import Encoded, EncodeJob, Pixels
@@ -155,6 +156,63 @@ async def never() -> Encoded:
 
 async def result_of(job: EncodeJob) -> Encoded:
     return encoded(job, b"red")
+
+
+def named(content: str) -> list[Picture]:
+    """The picture of this content as its name alone brings it."""
+    (picture,) = pictures(content)
+    source = replace(picture.source, data=b"")
+    return [replace(picture, source=source, header=None)]
+
+
+def test_a_name_alone_brings_what_is_kept_or_asks_for_the_image() -> None:
+    async def work() -> None:
+        house = House()
+        with pytest.raises(ImageRejected, match="send the image") as caught:
+            await Caller(house, "a", named("red")).run()
+        assert caught.value.code == "image_not_kept"
+        first = ask(house, "b", "red")
+        await house.until_sent(1)
+        joined = asyncio.create_task(Caller(house, "c", named("red")).run())
+        await asyncio.sleep(0)
+        house.land(0)
+        assert (
+            await first == await joined == await Caller(house, "d", named("red")).run() == ["red"]
+        )
+        house.check_idle()
+
+    run(work())
+
+
+def test_a_name_beside_its_image_does_not_hide_it() -> None:
+    async def work() -> None:
+        house = House()
+        task = asyncio.create_task(Caller(house, "a", named("red") + pictures("red")).run())
+        await house.until_sent(1)
+        house.land(0)
+        assert await task == ["red", "red"]
+        house.check_idle()
+
+    run(work())
+
+
+def test_a_name_that_lost_its_image_while_it_waited_is_refused() -> None:
+    async def work() -> None:
+        house = House(num_units=4)
+        first = ask(house, "a", "red")
+        await house.until_sent(1)
+        house.land(0)
+        await first
+        busy = ask(house, "b", "green", "blue")  # takes all there is, red's place included
+        waiting = asyncio.create_task(Caller(house, "c", named("red") + pictures("grey")).run())
+        await house.until_sent(3)
+        house.land(1, 2)
+        assert await busy == ["green", "blue"]
+        with pytest.raises(ImageRejected, match="send the image"):
+            await waiting
+        house.check_idle()
+
+    run(work())
 
 
 def test_an_owner_that_died_fails_the_flight_and_the_next_request_starts_anew() -> None:

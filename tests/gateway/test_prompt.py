@@ -41,9 +41,17 @@ def text(value: str) -> dict[str, Any]:
     return {"type": "text", "text": value}
 
 
-def source(url: str) -> str | bytes:
+def source(url: str) -> str | bytes | None:
     (reference,) = prompt(messages=[{"role": "user", "content": [image(url)]}]).images
     return reference.source
+
+
+def test_a_name_comes_with_its_image_or_alone() -> None:
+    part = image("http://h/0") | {"uuid": "cat"}
+    alone = {"type": "image_url", "image_url": None, "uuid": "cat"}
+    made = prompt(messages=[{"role": "user", "content": [part, alone]}])
+    assert [(ref.source, ref.name) for ref in made.images] == [("http://h/0", "cat"), (None, "cat")]
+    assert made.images[1].param == "messages[0].content[1].uuid"
 
 
 def test_images_are_numbered_through_all_messages() -> None:

@@ -16,16 +16,16 @@ from torch import Tensor
 
 from config.settings import ImageSettings, ModelSettings, Settings, WorkerSettings
 from config.workers import parse_workers
+from gateway.decode_pool import DecodePool
 from gateway.dispatch import Dispatcher
 from gateway.embeddings import EmbeddingStore, Entry
 from gateway.encode import Encoder
 from gateway.fetch import SourceImage
 from gateway.flight import Picture, Pilot
-from gateway.forms import ResizedPixels
+from gateway.forms import PayloadRule
 from gateway.header import read_header
 from gateway.identity import source_digest
 from gateway.metrics import Metrics
-from gateway.payload import DecodePool
 from gateway.place import ImageTask
 from tests.checkpoints import make_checkpoint
 from tests.pictures import encoded, noise
@@ -121,7 +121,7 @@ async def running(model: Path) -> AsyncIterator[tuple[Pool, Encoder]]:
     )
     dispatcher = Dispatcher(pool, metrics)
     store = EmbeddingStore(pool.arenas, 0.5, metrics)
-    pilot = Pilot(dispatcher, DecodePool(1), ResizedPixels(), metrics, 60.0)
+    pilot = Pilot(dispatcher, DecodePool(1), PayloadRule(1 << 20), metrics, 60.0)
     await pool.start()
     try:
         await pool.wait_ready()

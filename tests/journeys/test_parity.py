@@ -13,9 +13,12 @@ from PIL import Image
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from config.settings import DEMO_MODEL
-from tests.checkpoints import make_checkpoint
+from tests.checkpoints import ALL_MODEL_TYPES, make_checkpoint
 from tests.journeys.server import Server, running
+from tests.kimi_patches import PillowImageProcessor
 from tests.pictures import image_part, noise, text_part
+from workers.families import load_layout
+from workers.families.kimi_k25.layout import KimiLayout
 
 pytestmark = pytest.mark.slow
 
@@ -71,12 +74,22 @@ def over_http(case: Case) -> list[dict[str, Any]]:
     ]
 
 
+def _pillow_processor(path: Path) -> Any:
+    """The library's image processor, or one that resizes with Pillow where it has none."""
+    layout = load_layout(path)
+    if not isinstance(layout, KimiLayout):
+        return Qwen2VLImageProcessorPil.from_pretrained(path)
+    processor = PillowImageProcessor.from_pretrained(path)
+    processor.layout = layout
+    return processor
+
+
 class Oracle:
     """transformers on the same checkpoint."""
 
     def __init__(self, path: Path) -> None:
         self.processor = transformers.AutoProcessor.from_pretrained(path)
-        self.processor.image_processor = Qwen2VLImageProcessorPil.from_pretrained(path)
+        self.processor.image_processor = _pillow_processor(path)
         self.model = transformers.AutoModelForImageTextToText.from_pretrained(
             path, dtype=torch.float32
         ).eval()
@@ -106,10 +119,7 @@ class Subject:
     oracle: Oracle
 
 
-RANDOM = ["qwen2_vl", "qwen2_5_vl", "qwen3_vl"]
-
-
-@pytest.fixture(scope="module", params=[*RANDOM, "demo"])
+@pytest.fixture(scope="module", params=[*ALL_MODEL_TYPES, "demo"])
 def subject(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[Subject]:
     name = request.param
     folder = tmp_path_factory.mktemp("checkpoints")
@@ -145,7 +155,7 @@ def test_answers_equal_transformers_alone_and_sixteen_at_once(subject: Subject) 
     assert together == expected
 
 
-@pytest.mark.parametrize("subject", RANDOM, indirect=True)
+@pytest.mark.parametrize("subject", ALL_MODEL_TYPES, indirect=True)
 def test_swapped_pictures_would_be_noticed(subject: Subject) -> None:
     """Not on the demo model, which says the same about any two noise pictures."""
     differ = 0
@@ -166,3 +176,20 @@ def test_swapped_pictures_would_be_noticed(subject: Subject) -> None:
         ]
         differ += ask(subject.server, case) != subject.oracle.answer(swapped)
     assert differ >= 0.9 * len(cases)
+
+
+@pytest.mark.parametrize("subject", ["kimi_k25"], indirect=True)
+def test_colours_hidden_under_transparency_show_where_no_ground_is_named(subject: Subject) -> None:
+    picture = noise(77, (300, 140))
+    question = text_part("What is in the image?")
+
+    def messages(shown: Image.Image) -> list[dict[str, Any]]:
+        return [{"role": "user", "content": [{"type": "image", "image": shown}, question]}]
+
+    hidden = picture.copy()
+    hidden.putalpha(Image.linear_gradient("L").resize(picture.size))
+    assert hidden.mode == "RGBA"
+    answer = ask(subject.server, Case(messages(hidden), [hidden]))
+    assert answer == subject.oracle.answer(messages(picture))
+    flattened = Image.composite(picture, Image.new("RGB", picture.size), hidden.getchannel("A"))
+    assert answer != subject.oracle.answer(messages(flattened))

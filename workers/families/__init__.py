@@ -17,6 +17,7 @@ FAMILIES: dict[str, str] = {  # model_type in config.json -> folder
     "qwen2_vl": "qwen_vl",
     "qwen2_5_vl": "qwen_vl",
     "qwen3_vl": "qwen_vl",
+    "kimi_k25": "kimi_k25",
 }
 
 
@@ -35,6 +36,11 @@ class Layout(Protocol):
     image_token: str  # the placeholder text in rendered templates, once per image
     image_token_id: int
     max_context_tokens: int  # what the checkpoint allows
+
+    @property
+    def max_resized_pixels(self) -> int:
+        """Upper bound of height times width after resizing, whatever the image."""
+        ...
 
     def plan(self, source_size: tuple[int, int], backend: Backend) -> ImagePlan:
         """Plan an image from its displayed (height, width), in pixels.

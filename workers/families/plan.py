@@ -59,7 +59,8 @@ def plain(colour: Colour) -> Background:
 def first_pass(source: Size, resized: Size) -> Pass:
     """Which way Pillow 13 resizes first; it decides bits, because every pass rounds.
 
-    Before version 13 Pillow always began horizontally.
+    It begins with the height where that loses more than twice what the width loses. Before
+    version 13 it always began horizontally.
     """
     height, width = (old - new for old, new in zip(source, resized, strict=True))
-    return "vertical" if height and width and height > 2 * width else "horizontal"
+    return "vertical" if height > 2 * max(width, 0) else "horizontal"

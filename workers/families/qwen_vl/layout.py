@@ -29,6 +29,18 @@ class QwenLayout:
     max_context_tokens: int
     checkpoint: Checkpoint
 
+    @property
+    def max_resized_pixels(self) -> int:
+        """Upper bound of height times width after resizing, whatever the image."""
+        facts = self.checkpoint
+        side = facts.patch_size * facts.merge_size
+        # Where a limit on the area leaves no room for one token across, or a picture grows up to
+        # whole tokens, the area goes over the limit; most so for the longest shape.
+        long_shrunk = math.sqrt(facts.max_pixels * MAX_ASPECT_RATIO)
+        long_grown = math.sqrt(facts.min_pixels * MAX_ASPECT_RATIO)
+        grown = (long_grown + side) * (long_grown / MAX_ASPECT_RATIO + side)
+        return math.ceil(max(facts.max_pixels, side * long_shrunk, side**2, grown))
+
     def plan(self, source_size: tuple[int, int], backend: Backend) -> ImagePlan:
         """Plan an image from its displayed (height, width), in pixels.
 
