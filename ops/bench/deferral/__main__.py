@@ -12,10 +12,9 @@ from typing import Any
 import torch
 
 from gateway.flight import Payloads
-from gateway.forms import ResizedPixels
 from ops.bench.client import Target, make_body
-from ops.bench.deferral.eager import EagerPatches
 from ops.bench.deferral.materialise import Cost, Route, compare, median_cost, take_pictures
+from ops.bench.deferral.rules import EagerPatches, OneForm
 from ops.bench.deferral.servers import answer, both, stage_seconds
 from ops.bench.images import Size
 from ops.bench.report import make_report
@@ -34,7 +33,12 @@ STAGES = ("decode", "preprocess", "digest", "encode")
 BASELINE, OURS = "eager", "deferred"
 
 WAYS: Mapping[str, Callable[[], Payloads]] = MappingProxyType(
-    {BASELINE: lambda: EagerPatches(ResizedPixels()), "resized": ResizedPixels}
+    {
+        BASELINE: EagerPatches,
+        "resized": lambda: OneForm("resized"),
+        "source": lambda: OneForm("source"),
+        "jpeg": lambda: OneForm("jpeg"),
+    }
 )
 
 
@@ -50,8 +54,10 @@ def materialise_table(model: Path, num_rounds: int, seed: int) -> str:
         "|" + "---|" * 9,
     ]
     for name, sizes in SETS.items():
+        pictures = take_pictures(layout, sizes, seed)
         routes = {way: Route(make(), vision) for way, make in WAYS.items()}
-        found = compare(take_pictures(layout, sizes, seed), routes, num_rounds)
+        served = {way: route for way, route in routes.items() if route.is_served(pictures[0])}
+        found = compare(pictures, served, num_rounds)
         lines += [_materialise_row(name, way, found) for way in found]
     return "\n".join(lines)
 

@@ -26,6 +26,7 @@ from workers.families import Layout
 from workers.messages import EncodeJob, Region
 from workers.vision.encoder import Encoder
 from workers.vision.materialise import Material, Materialiser
+from workers.vision.payloads import JobFault
 
 ARENA_BYTES = 1 << 30
 
@@ -54,6 +55,16 @@ class Route:
         self._arena = Arena(0, ARENA_BYTES)
         arenas = Arenas([os.dup(self._arena.file_number)])
         self._materialiser = Materialiser(vision, arenas, bytes(32))
+
+    def is_served(self, picture: Picture) -> bool:
+        """Whether an owner on this device takes what this way sends."""
+        try:
+            self._walk(picture)
+        except JobFault as fault:
+            if fault.kind != "undecoded":
+                raise
+            return False
+        return True
 
     def cost(self, pictures: Sequence[Picture]) -> Cost:
         """Bring every picture to the tower's door."""

@@ -1,14 +1,18 @@
-"""The baseline: patches made in the gateway, in numpy alone, with the bits that an owner makes."""
+"""Payload rules to compare: patches made in the gateway, and one form for every image.
 
-from collections.abc import Callable
-from functools import lru_cache
+The patches are the baseline. They are made in numpy alone, with the bits that an owner makes.
+"""
+
+from functools import lru_cache, partial
 from typing import Any, cast
 
 import numpy as np
 
-from gateway.flight import Payloads, Picture
+from gateway.flight import Made, Picture
+from gateway.header import ImageHeader
+from gateway.payload import Form, as_payload, make_bytes, payload_bytes
 from workers.families.plan import ImagePlan
-from workers.messages import Patches, Payload, Region
+from workers.messages import Patches
 
 VALUE_BYTES = 4  # of a float32
 
@@ -16,25 +20,45 @@ Floats = np.ndarray[Any, np.dtype[np.float32]]
 Levels = np.ndarray[Any, np.dtype[np.uint8]]
 
 
+class OneForm:
+    """The same form for every image; see `gateway.flight.Payloads`."""
+
+    def __init__(self, form: Form) -> None:
+        """`jpeg` asks for an owner that decodes such files."""
+        self._form = form
+
+    def num_bytes(self, picture: Picture) -> int:
+        """See `gateway.flight.Payloads`."""
+        return payload_bytes(self._form, picture.source, _header(picture), picture.task.plan)
+
+    def make(self, picture: Picture, *, decoded: bool) -> Made:
+        """See `gateway.flight.Payloads`."""
+        del decoded
+        header, plan = _header(picture), picture.task.plan
+        data = make_bytes(picture.source, header, plan, self._form)
+        return data, partial(as_payload, self._form, header=header, plan=plan)
+
+
 class EagerPatches:
     """Every image is made patches here; see `gateway.flight.Payloads`."""
-
-    def __init__(self, pixels: Payloads) -> None:
-        """`pixels` gives resized ones."""
-        self._pixels = pixels
 
     def num_bytes(self, picture: Picture) -> int:
         """See `gateway.flight.Payloads`."""
         return patches_bytes(picture.task.plan)
 
-    def make(self, picture: Picture, *, decoded: bool) -> tuple[bytes, Callable[[Region], Payload]]:
+    def make(self, picture: Picture, *, decoded: bool) -> Made:
         """See `gateway.flight.Payloads`."""
         del decoded
         plan = picture.task.plan
-        data, _ = self._pixels.make(picture, decoded=True)
+        data = make_bytes(picture.source, _header(picture), plan, "resized")
         patches = make_patches(np.frombuffer(data, np.uint8).reshape(*plan.resized_size, 3), plan)
         # A view of them, because bytes would be one more copy.
         return cast("bytes", patches.view(np.uint8).reshape(-1).data), Patches
+
+
+def _header(picture: Picture) -> ImageHeader:
+    assert picture.header is not None, "an image that is only named has nothing to send"
+    return picture.header
 
 
 def patches_bytes(plan: ImagePlan) -> int:
