@@ -4,7 +4,7 @@ import argparse
 import asyncio
 import importlib
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -126,22 +126,19 @@ def check_answers(targets: Sequence[Target], workload: Workload, seed: int) -> i
     return len(contents)
 
 
-def serve_table(model: Path, arguments: argparse.Namespace) -> str:
-    """Throughput and first tokens over HTTP, for each number of owners."""
-    lines = [
-        "| images | in flight | requests/s | first token p50 | first token p90 | total p50 |",
-        "|" + "---|" * 6,
-    ]
+def serve_lines(model: Path, arguments: argparse.Namespace) -> Iterator[str]:
+    """Throughput and first tokens over HTTP, for each number of owners, as they are found."""
+    yield "| images | in flight | requests/s | first token p50 | first token p90 | total p50 |"
+    yield "|" + "---|" * 6
     for num_owners in arguments.owners:
         with both(model, num_owners) as targets:
-            lines.append(f"| {num_owners} owners | | eager/deferred of each figure | | | |")
+            yield f"| {num_owners} owners | | eager/deferred of each figure | | | |"
             for name, sizes in SETS.items():
                 for concurrency in arguments.in_flight:
                     load = _workload(sizes, concurrency, arguments)
-                    lines += asyncio.run(serve_rows(name, targets, load, arguments.seed))
+                    yield from asyncio.run(serve_rows(name, targets, load, arguments.seed))
                 num_equal = check_answers(targets, load, arguments.seed + 1)
-                lines.append(f"| {name} | | {num_equal} of {num_equal} answers are equal | | | |")
-    return "\n".join(lines)
+                yield f"| {name} | | {num_equal} of {num_equal} answers are equal | | | |"
 
 
 def _workload(sizes: tuple[Size, ...], concurrency: int, arguments: argparse.Namespace) -> Workload:
@@ -172,7 +169,8 @@ def main() -> None:
     if "materialise" in arguments.parts:
         print(materialise_table(arguments.model, arguments.rounds, arguments.seed), flush=True)
     if "serve" in arguments.parts:
-        print(serve_table(arguments.model, arguments), flush=True)
+        for line in serve_lines(arguments.model, arguments):
+            print(line, flush=True)
 
 
 if __name__ == "__main__":
