@@ -57,6 +57,7 @@ class KimiLayout:
             patch_size=facts.patch_size,
             temporal_patch_size=1,
             merge_size=facts.merge_size,
+            attention_patches=facts.attention_patches,
             num_tokens=facts.fixed_output_tokens or num_tokens,
             patch_order="raster",
             resample="bicubic",

@@ -60,6 +60,7 @@ class QwenLayout:
             patch_size=facts.patch_size,
             temporal_patch_size=facts.temporal_patch_size,
             merge_size=facts.merge_size,
+            attention_patches=facts.attention_patches,
             num_tokens=rows * columns // facts.merge_size**2,
             patch_order="merged",
             resample="bicubic",
