@@ -61,6 +61,10 @@ class Metrics:
         self.image_bytes = self._counter("fovea_image_bytes", "Encoded image bytes taken in.")
         self.image_pixels = self._counter("fovea_image_pixels", "Source pixels of images.")
         self.image_patches = self._counter("fovea_image_patches", "Patches sent to owners.")
+        self.image_payloads = self._payload_counter("fovea_image_payloads", "Images sent to owners")
+        self.image_payload_bytes = self._payload_counter(
+            "fovea_image_payload_bytes", "Bytes of images sent to owners"
+        )
         self.embedding_lookups = Counter(
             "fovea_embedding_lookups",
             "Distinct images of requests: embeddings kept or under way (hit), or not (miss).",
@@ -97,6 +101,14 @@ class Metrics:
         self.worker_lost.labels(name).inc()
         for gauge in (self.worker_running, self.worker_waiting, self.kv_used_tokens):
             gauge.labels(name).set(0)
+
+    def count_payload(self, payload: str, num_bytes: int) -> None:
+        """Count an image on its way to its owner; `payload` names its message."""
+        self.image_payloads.labels(payload).inc()
+        self.image_payload_bytes.labels(payload).inc(num_bytes)
+
+    def _payload_counter(self, name: str, text: str) -> Counter:
+        return Counter(name, f"{text}, by payload.", ["payload"], registry=self.registry)
 
     def _counter(self, name: str, text: str) -> Counter:
         return Counter(name, text, registry=self.registry)
