@@ -97,7 +97,7 @@ class Journey:
     def _recall(self, image: ImageRef) -> Picture:
         """An image that was shown before, by the caller's name for it."""
         shown = self._services.names.find(self._prompt.tenant, image.name or "")
-        if shown is None:
+        if shown is None or shown.form != image.form:
             raise image_not_kept(image.index, image.param)
         source = SourceImage(image.index, image.param, b"")
         return Picture(source, None, ImageTask(image.index, shown.plan, shown.digest))
@@ -106,7 +106,7 @@ class Journey:
         """Note the callers' names of images that have been encoded."""
         for image, picture in zip(self._prompt.images, pictures, strict=True):
             if image.name is not None:
-                shown = Shown(picture.task.digest, picture.task.plan)
+                shown = Shown(picture.task.digest, picture.task.plan, image.form)
                 self._services.names.learn(self._prompt.tenant, image.name, shown)
 
     def _plan(self, source: SourceImage, header: ImageHeader | TensorHeader) -> ImagePlan:

@@ -15,6 +15,9 @@ UNCAPPED_TOKENS = 2**31 - 1
 _SEED_RANGE = 2**63
 
 
+SourceForm = Literal["file", "tensors"]  # what an image comes as
+
+
 @dataclass(frozen=True, slots=True)
 class ImageSlot:
     """The place of an image in a turn; `index` counts images through the whole request."""
@@ -42,7 +45,7 @@ class ImageRef:
     param: str  # the field that named it, for example messages[0].content[1].image_url
     source: str | bytes | None
     name: str | None = None
-    form: Literal["file", "tensors"] = "file"  # what the source holds
+    form: SourceForm = "file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +171,7 @@ def _make_tensors(index: int, part: TensorPart, param: str, limits: ImageSetting
             code="tensors_not_allowed",
         )
     if part.image_tensors is None:
-        return ImageRef(index, f"{param}.uuid", None, part.uuid)
+        return ImageRef(index, f"{param}.uuid", None, part.uuid, "tensors")
     param = f"{param}.image_tensors.data"
     data = decode_base64(part.image_tensors.data, index, param, limits.max_tensor_bytes)
     return ImageRef(index, param, data, part.uuid, "tensors")

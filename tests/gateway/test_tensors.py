@@ -27,10 +27,14 @@ def read(data: bytes) -> tuple[SourceImage, TensorHeader]:
     return read_tensors(SourceImage(5, PARAM, data))
 
 
+def read_and_check(data: bytes) -> None:
+    image, header = read(data)
+    check_tensors(image, header, PLAN)
+
+
 def refused(data: bytes) -> ImageRejected:
     with pytest.raises(ImageRejected) as caught:
-        image, header = read(data)
-        check_tensors(image, header, PLAN)
+        read_and_check(data)
     error = caught.value
     assert (error.index, error.stage, error.param) == (5, "header", PARAM)
     assert (error.status, error.code, error.retryable) == (400, "invalid_tensors", False)

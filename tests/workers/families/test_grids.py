@@ -9,6 +9,7 @@ import pytest
 
 from tests.checkpoints import ALL_MODEL_TYPES, make_checkpoint
 from workers.families import ImageShapeError, Layout, load_layout
+from workers.families.plan import ImagePlan
 
 # Limits of a public checkpoint, of a small one, and of one whose long pictures exceed the area.
 LIMITS: dict[str, list[dict[str, Any]]] = {
@@ -32,9 +33,7 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(params=[(name, row) for name in ALL_MODEL_TYPES for row in range(3)], ids=str)
-def layout(
-    request: pytest.FixtureRequest, checkpoints: dict[str, Path], tmp_path: Path
-) -> Layout:
+def layout(request: pytest.FixtureRequest, checkpoints: dict[str, Path], tmp_path: Path) -> Layout:
     name, row = request.param
     for file in ("config.json", "preprocessor_config.json"):
         (tmp_path / file).write_bytes((checkpoints[name] / file).read_bytes())
@@ -44,11 +43,11 @@ def layout(
     return load_layout(tmp_path)
 
 
-def some_plans(layout: Layout, seed: int) -> list[Any]:
+def some_plans(layout: Layout, seed: int) -> list[ImagePlan]:
     """Of small, large, long and square pictures, many of them near a limit."""
     rng = random.Random(seed)
     most = layout.max_resized_pixels
-    plans = []
+    plans: list[ImagePlan] = []
     while len(plans) < 500:
         area = most * 2 ** rng.uniform(-1, 2) if rng.random() < 0.7 else 2 ** rng.uniform(2, 24)
         ratio = 2 ** rng.uniform(-7.5, 7.5)
