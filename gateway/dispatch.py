@@ -198,6 +198,8 @@ class Dispatcher:
         for stage in ("queue", "preprocess", "digest", "encode"):
             seconds = getattr(event, f"{stage}_seconds")
             self._metrics.stage_seconds.labels(stage).observe(seconds)
+        if event.decode_seconds:  # by the owner; what the gateway decodes, it observes there
+            self._metrics.stage_seconds.labels("decode").observe(event.decode_seconds)
         if not encoding.result.done():
             encoding.result.set_result(event)
 

@@ -44,6 +44,10 @@ class Room:
         self.embeddings.release()
 
 
+# The bytes of a payload, and what makes the payload once they lie in a region.
+Made = tuple[bytes, Callable[[Region], Payload]]
+
+
 class Payloads(Protocol):
     """In which form images travel to their owners."""
 
@@ -51,8 +55,8 @@ class Payloads(Protocol):
         """Room for whatever `make` may give for the picture."""
         ...
 
-    def make(self, picture: Picture, *, decoded: bool) -> tuple[bytes, Callable[[Region], Payload]]:
-        """The bytes, and what they are called once they lie in a region; blocking.
+    def make(self, picture: Picture, *, decoded: bool) -> Made:
+        """Blocking; `Made` says what comes of it.
 
         `decoded` rules out what the owner would have to decode.
 
@@ -178,22 +182,29 @@ class Pilot:
         self, flight: Flight, request_id: str, deadline: float, *, decoded: bool
     ) -> Encoded:
         picture, room = flight.picture, flight.room
-        make = partial(self.payloads.make, picture, decoded=decoded)
-        with self._metrics.stage("decode"):
-            data, payload_of = await self._decode_pool.run(request_id, make)
+        make = partial(self._make, picture, decoded=decoded)
+        data, payload_of = await self._decode_pool.run(request_id, make, time.monotonic())
         whole = room.payload.region
         region = Region(whole.arena, whole.offset, len(data))
         room.payload.arena.view(region)[:] = data
+        payload = payload_of(region)
+        self._metrics.payloads.labels(type(payload).__name__).inc()
+        self._metrics.payload_bytes.labels(type(payload).__name__).inc(len(data))
         job = EncodeJob(
             job_id=f"{request_id}/{picture.task.index}",
             plan=picture.task.plan,
-            payload=payload_of(region),
+            payload=payload,
             target=room.embeddings.region,
             seconds_left=deadline - time.monotonic(),
         )
-        self._metrics.count_payload(type(job.payload).__name__, len(data))
         with _blame(picture.source):
             return await self._dispatcher.encode(room.owner, job, (room.payload, room.embeddings))
+
+    def _make(self, picture: Picture, asked_at: float, *, decoded: bool) -> Made:
+        """In a thread of the pool; the time before counts as waiting."""
+        self._metrics.stage_seconds.labels("decode_wait").observe(time.monotonic() - asked_at)
+        with self._metrics.stage("decode"):
+            return self.payloads.make(picture, decoded=decoded)
 
 
 @contextmanager

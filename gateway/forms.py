@@ -1,13 +1,11 @@
 """The form in which every image travels: `gateway.payload`'s rule, as flights ask for it."""
 
-from collections.abc import Callable
 from functools import partial
 
-from gateway.flight import Picture
+from gateway.flight import Made, Picture
 from gateway.header import ImageHeader
 from gateway.payload import Form, as_payload, choose_form, choose_pixels, make_bytes, payload_bytes
 from gateway.tensors import TensorHeader
-from workers.messages import Payload, Region
 
 
 class PayloadRule:
@@ -25,7 +23,7 @@ class PayloadRule:
         forms: set[Form] = {self._form(picture, decoded=decoded) for decoded in (False, True)}
         return max(payload_bytes(form, picture.source, header, plan) for form in forms)
 
-    def make(self, picture: Picture, *, decoded: bool) -> tuple[bytes, Callable[[Region], Payload]]:
+    def make(self, picture: Picture, *, decoded: bool) -> Made:
         """Decode as far as the form asks for; tensors go on as they came."""
         if isinstance(picture.header, TensorHeader):
             return picture.source.data, picture.header.as_payload

@@ -52,7 +52,7 @@ class Metrics:
     def _add_stages(self) -> None:
         self.stage_seconds = Histogram(
             "fovea_stage_seconds",
-            "Time in one stage of the journey.",
+            "Time in one stage of the journey, for one request or image.",
             ["stage"],
             buckets=_SECONDS,
             registry=self.registry,
@@ -61,9 +61,17 @@ class Metrics:
         self.image_bytes = self._counter("fovea_image_bytes", "Encoded image bytes taken in.")
         self.image_pixels = self._counter("fovea_image_pixels", "Source pixels of images.")
         self.image_patches = self._counter("fovea_image_patches", "Patches sent to owners.")
-        self.image_payloads = self._payload_counter("fovea_image_payloads", "Images sent to owners")
-        self.image_payload_bytes = self._payload_counter(
-            "fovea_image_payload_bytes", "Bytes of images sent to owners"
+        self.payloads = Counter(
+            "fovea_payloads",
+            "Images handed to owners, by the form in which they travelled.",
+            ["payload"],
+            registry=self.registry,
+        )
+        self.payload_bytes = Counter(
+            "fovea_payload_bytes",
+            "Bytes of these images in that form.",
+            ["payload"],
+            registry=self.registry,
         )
         self.embedding_lookups = Counter(
             "fovea_embedding_lookups",
@@ -89,6 +97,13 @@ class Metrics:
         self.worker_running = self._worker_gauge("fovea_worker_running", "Sequences in a step.")
         self.worker_waiting = self._worker_gauge("fovea_worker_waiting", "Jobs waiting.")
         self.kv_used_tokens = self._worker_gauge("fovea_kv_used_tokens", "KV tokens in use.")
+        self.placements = Counter(
+            "fovea_placements", "Images placed on an owner.", ["worker"], registry=self.registry
+        )
+        self.owner_load = self._worker_gauge(
+            "fovea_owner_load_patches",
+            "Cost, in patches, of images placed and not encoded yet; large ones count more.",
+        )
         self.embedding_idle_bytes = self._worker_gauge(
             "fovea_embedding_idle_bytes", "Embeddings kept in the arena though nobody needs them."
         )
@@ -101,14 +116,6 @@ class Metrics:
         self.worker_lost.labels(name).inc()
         for gauge in (self.worker_running, self.worker_waiting, self.kv_used_tokens):
             gauge.labels(name).set(0)
-
-    def count_payload(self, payload: str, num_bytes: int) -> None:
-        """Count an image on its way to its owner; `payload` names its message."""
-        self.image_payloads.labels(payload).inc()
-        self.image_payload_bytes.labels(payload).inc(num_bytes)
-
-    def _payload_counter(self, name: str, text: str) -> Counter:
-        return Counter(name, f"{text}, by payload.", ["payload"], registry=self.registry)
 
     def _counter(self, name: str, text: str) -> Counter:
         return Counter(name, text, registry=self.registry)

@@ -146,13 +146,13 @@ def test_payloads_are_counted_by_kind(lab: Lab) -> None:
     embeddings, grid = lab.tower(picture)
     patches, _ = lab.processed(picture)
     images, num_bytes = (
-        counts("fovea_image_payloads_total"),
-        counts("fovea_image_payload_bytes_total"),
+        counts("fovea_payloads_total"),
+        counts("fovea_payload_bytes_total"),
     )
     lab.ask(tensor_part(tensor_file(grid, embeddings=embeddings)), QUESTION)
     lab.ask(tensor_part(tensor_file(grid, patches=patches.flatten(1))), QUESTION)
-    assert counts("fovea_image_payloads_total") == [count + 1 for count in images]
-    assert counts("fovea_image_payload_bytes_total") == [
+    assert counts("fovea_payloads_total") == [count + 1 for count in images]
+    assert counts("fovea_payload_bytes_total") == [
         num_bytes[0] + patches.nbytes,
         num_bytes[1] + embeddings.nbytes,
     ]
