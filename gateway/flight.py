@@ -10,12 +10,17 @@ from typing import Any, Protocol
 from gateway.decode_pool import DecodePool
 from gateway.dispatch import Dispatcher, Undecoded
 from gateway.embeddings import EmbeddingStore, Entry
+from gateway.errors import WorkerLost
 from gateway.fetch import SourceImage
 from gateway.header import ImageHeader
 from gateway.lease import Lease
 from gateway.metrics import Metrics
 from gateway.place import ImageTask
+from workers.arena import Arena
 from workers.messages import Encoded, EncodeJob, Payload, Region, TensorRef
+from workers.ranges import Allocator
+
+OWNER_LOST = "the worker that held the image's embeddings is gone; try again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +37,13 @@ class Room:
     """Where one image's payload lies and where its embeddings go."""
 
     owner: int
-    payload: Lease
-    embeddings: Lease
+    payload: Lease[Arena]
+    embeddings: Lease[Allocator]
+
+    @property
+    def loss(self) -> WorkerLost | None:
+        """What to say if the embeddings' place went with the owner's process."""
+        return WorkerLost(OWNER_LOST) if self.embeddings.is_lost else None
 
     def release(self) -> None:
         """Give both back."""
@@ -108,7 +118,7 @@ class Flight:
         if way.cancelled():
             self.room.embeddings.release()
             self.landing.cancel()
-        elif (error := way.exception()) is not None:
+        elif (error := way.exception() or self.room.loss) is not None:
             self.room.embeddings.release()
             self.landing.set_exception(error)
             self.landing.exception()  # whoever had a seat may be gone
@@ -179,6 +189,8 @@ class Pilot:
             data, payload_of = await self._decode_pool.run(request_id, make)
         whole = room.payload.region
         region = Region(whole.arena, whole.offset, len(data))
+        if room.loss is not None:  # while the image was decoded
+            raise room.loss
         room.payload.arena.view(region)[:] = data
         job = EncodeJob(
             job_id=f"{request_id}/{picture.task.index}",
