@@ -78,8 +78,9 @@ class Sharing:
     def _take_answer(self, engine: int, answer: PoolMapped) -> None:
         self._asked.discard((engine, answer.number))
         if answer.failure:
-            logger.error("worker-%d: %s", engine, answer.failure)
-            self._failure = self._failure or f"worker-{engine} {answer.failure}"
+            failure = f"worker-{engine} {answer.failure}. FOVEA_FEATURE_TRANSPORT=cpu does without"
+            logger.error(failure)
+            self._failure = self._failure or failure
         self._look_answered()
 
     def _look_answered(self) -> None:
