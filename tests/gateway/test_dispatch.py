@@ -5,6 +5,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from gateway.dispatch import Dispatcher, Undecoded
@@ -24,7 +25,9 @@ from workers.messages import (
     Pixels,
     Region,
     Sampling,
+    Span,
     Taken,
+    TensorRef,
     Tokens,
 )
 from workers.pool import Fleet, Pool
@@ -68,6 +71,7 @@ class Desk:
     pool: RecordingPool
     dispatcher: Dispatcher
     arena: Arena
+    metrics: Metrics
 
     def lease(self, num_bytes: int = 1000) -> Lease[Arena]:
         region = self.arena.allocate(num_bytes)
@@ -82,7 +86,8 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 @pytest.fixture
 def desk() -> Desk:
     pool = RecordingPool()
-    return Desk(pool, Dispatcher(cast("Pool", pool), Metrics()), Arena(0, 1 << 20))
+    metrics = Metrics()
+    return Desk(pool, Dispatcher(cast("Pool", pool), metrics), Arena(0, 1 << 20), metrics)
 
 
 def encode_job(job_id: str) -> EncodeJob:
@@ -201,6 +206,49 @@ def test_embeddings_are_given_back_when_taken_or_at_the_end(desk: Desk) -> None:
             assert desk.arena.num_bytes_used > 0
             desk.dispatcher.on_event(2, event)
             assert desk.arena.num_bytes_used == 0
+
+    run(work())
+
+
+def test_embeddings_that_are_read_in_place_are_given_back_at_the_end(desk: Desk) -> None:
+    async def work() -> None:
+        desk.dispatcher.generate(2, generate_job("a"), [desk.lease()])
+        desk.dispatcher.on_event(2, Taken(job_id="a", is_copied=False, transfer_seconds=0.0))
+        assert desk.arena.num_bytes_used > 0
+        desk.dispatcher.on_event(2, finished("a"))
+        assert desk.arena.num_bytes_used == 0
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    ("region", "is_copied", "way"),
+    [
+        (Region(1, 0, 640), True, "arena"),
+        (Region(2, 0, 640), True, "arena"),
+        (Region(2, 0, 640), False, "same_process"),
+        (Region(1, 0, 640, 77), True, "cuda_ipc"),
+        (Region(2, 0, 640, 77), False, "same_process"),
+    ],
+)
+def test_embeddings_are_counted_by_the_way_they_took(
+    desk: Desk, region: Region, is_copied: bool, way: str
+) -> None:
+    async def work() -> None:
+        span = Span(
+            start=0,
+            num_tokens=1,
+            grid=(1, 2, 2),
+            embeddings=TensorRef(region, "float32", (1, 1, 160)),
+            identity=b"",
+        )
+        job = msgspec.structs.replace(generate_job("a"), spans=(span,))
+        desk.dispatcher.generate(2, job, [])
+        taken = Taken(job_id="a", is_copied=is_copied, transfer_seconds=0.25)
+        desk.dispatcher.on_event(2, taken)
+        value = desk.metrics.registry.get_sample_value
+        assert value("fovea_embedding_bytes_total", {"transport": way}) == 640
+        assert value("fovea_stage_seconds_sum", {"stage": "transfer"}) == 0.25
 
     run(work())
 

@@ -1,4 +1,4 @@
-"""Embeddings in pools that go with their owners' processes: lost by name, and nothing left behind."""
+"""Embeddings in pools that go with their owners: lost by name, and nothing left behind."""
 
 import asyncio
 import random
