@@ -5,7 +5,6 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-import msgspec
 import pytest
 
 from gateway.dispatch import Dispatcher, Undecoded
@@ -25,9 +24,7 @@ from workers.messages import (
     Pixels,
     Region,
     Sampling,
-    Span,
     Taken,
-    TensorRef,
     Tokens,
 )
 from workers.pool import Fleet, Pool
@@ -71,7 +68,6 @@ class Desk:
     pool: RecordingPool
     dispatcher: Dispatcher
     arena: Arena
-    metrics: Metrics
 
     def lease(self, num_bytes: int = 1000) -> Lease[Arena]:
         region = self.arena.allocate(num_bytes)
@@ -86,8 +82,7 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 @pytest.fixture
 def desk() -> Desk:
     pool = RecordingPool()
-    metrics = Metrics()
-    return Desk(pool, Dispatcher(cast("Pool", pool), metrics), Arena(0, 1 << 20), metrics)
+    return Desk(pool, Dispatcher(cast("Pool", pool), Metrics()), Arena(0, 1 << 20))
 
 
 def encode_job(job_id: str) -> EncodeJob:
@@ -217,38 +212,6 @@ def test_embeddings_that_are_read_in_place_are_given_back_at_the_end(desk: Desk)
         assert desk.arena.num_bytes_used > 0
         desk.dispatcher.on_event(2, finished("a"))
         assert desk.arena.num_bytes_used == 0
-
-    run(work())
-
-
-@pytest.mark.parametrize(
-    ("region", "is_copied", "way"),
-    [
-        (Region(1, 0, 640), True, "arena"),
-        (Region(2, 0, 640), True, "arena"),
-        (Region(2, 0, 640), False, "same_process"),
-        (Region(1, 0, 640, 77), True, "cuda_ipc"),
-        (Region(2, 0, 640, 77), False, "same_process"),
-    ],
-)
-def test_embeddings_are_counted_by_the_way_they_took(
-    desk: Desk, region: Region, is_copied: bool, way: str
-) -> None:
-    async def work() -> None:
-        span = Span(
-            start=0,
-            num_tokens=1,
-            grid=(1, 2, 2),
-            embeddings=TensorRef(region, "float32", (1, 1, 160)),
-            identity=b"",
-        )
-        job = msgspec.structs.replace(generate_job("a"), spans=(span,))
-        desk.dispatcher.generate(2, job, [])
-        taken = Taken(job_id="a", is_copied=is_copied, transfer_seconds=0.25)
-        desk.dispatcher.on_event(2, taken)
-        value = desk.metrics.registry.get_sample_value
-        assert value("fovea_embedding_bytes_total", {"transport": way}) == 640
-        assert value("fovea_stage_seconds_sum", {"stage": "transfer"}) == 0.25
 
     run(work())
 

@@ -25,7 +25,11 @@ pytestmark = [
 ]
 CUDA = torch.device("cuda:0")
 TWO_PROCESSES = "cuda:0:vision,cuda:0:language"
-SHARES = {"feature_pool_bytes": 64 << 20, "kv_cache_tokens": 8192, "dtype": "float32"}
+SHARES: dict[str, str | int | Path] = {
+    "feature_pool_bytes": 64 << 20,
+    "kv_cache_tokens": 8192,
+    "dtype": "float32",
+}
 # What another process does: map the pool, copy from it, and print the sum.
 READER = """
 import sys, torch
@@ -56,7 +60,7 @@ def test_another_process_reads_what_this_one_wrote() -> None:
 
 def test_the_drivers_refusals_are_told_in_its_words() -> None:
     pools = CudaPools(CUDA)
-    with pytest.raises(PoolError, match="cuMemAlloc_v2 on cuda:0 says: .*memory"):
+    with pytest.raises(PoolError, match=r"cuMemAlloc_v2 on cuda:0 says: .*memory"):
         pools.make(1 << 50)
     with pytest.raises(PoolError, match="cuIpcOpenMemHandle_v2 on cuda:0 says"):
         pools.open(bytes(64), 1 << 20)
