@@ -1,6 +1,7 @@
 """An encoder with everything real around it but the workers."""
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -81,12 +82,15 @@ class RawBytes:
 
     def __init__(self) -> None:
         self.num_made = 0
+        self.gate = threading.Event()  # nothing is made while it is cleared
+        self.gate.set()
 
     def num_bytes(self, picture: Picture) -> int:
         return len(picture.source.data)
 
     def make(self, picture: Picture, *, decoded: bool) -> tuple[bytes, Callable[[Region], Payload]]:
         self.num_made += 1
+        assert self.gate.wait(5)
         source = picture.source
         if source.data.startswith(b"bad"):
             raise ImageRejected("damaged", index=source.index, stage="decode", param=source.param)

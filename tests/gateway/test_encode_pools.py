@@ -70,10 +70,12 @@ def test_a_request_whose_first_image_is_lost_before_its_second_lands_is_told_so(
 def test_nothing_is_sent_to_a_place_that_went_while_an_image_was_decoded() -> None:
     async def work() -> None:
         house = House(pool_units=8)
+        house.payloads.gate.clear()
         task = ask(house, "a", "red")
-        await until(lambda: house.encoder.num_flights == 1)
+        await until(lambda: house.payloads.num_made == 1)
         for owner in range(2):
             house.die(owner)
+        house.payloads.gate.set()
         with pytest.raises(WorkerLost):
             await task
         assert house.owners.sent == []
