@@ -104,6 +104,18 @@ class WorkerSettings(Section):
         ge=MEBIBYTE,
         description="Shared memory per worker for pixels and embeddings, in bytes; used as needed.",
     )
+    feature_transport: Literal["auto", "cpu", "cuda_ipc"] = Field(
+        "auto",
+        description=(
+            "How embeddings reach engines: cpu, through shared memory; cuda_ipc, through memory of "
+            "the owner's GPU; auto: cuda_ipc where all workers can, else cpu."
+        ),
+    )
+    feature_pool_bytes: int = Field(
+        1024 * MEBIBYTE,
+        ge=MEBIBYTE,
+        description="Memory of each vision GPU that holds embeddings with cuda_ipc, in bytes.",
+    )
     start_seconds: float = Field(
         600.0, gt=0, description="Time a worker gets to load the checkpoint, in seconds."
     )
@@ -167,8 +179,8 @@ class VisionSettings(Section):
         ge=0,
         le=1,
         description=(
-            "Share of each worker's shared memory that keeps embeddings of images for requests "
-            "to come; 0 keeps none."
+            "Share of the memory for embeddings (the worker's shared memory, or with cuda_ipc its "
+            "pool) that keeps them for requests to come; 0 keeps none."
         ),
     )
 
