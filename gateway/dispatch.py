@@ -26,6 +26,7 @@ from workers.messages import (
     Finished,
     FromWorker,
     GenerateJob,
+    Started,
     Stats,
     Taken,
     Tokens,
@@ -66,6 +67,7 @@ class Ticket:
     worker: int
     holdings: list[Holding]
     token_ids: list[int] = field(default_factory=list)
+    num_cached_tokens: int = 0  # of the prompt; known when the first token comes
     end: Finished | Failed | None = None
     wake: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -170,6 +172,8 @@ class Dispatcher:
                 ticket = self._tickets[event.job_id]
                 ticket.token_ids.extend(event.token_ids)
                 ticket.wake.set()
+            case Started() if event.job_id in self._tickets:
+                self._tickets[event.job_id].num_cached_tokens = event.num_cached_tokens
             case Taken() if event.job_id in self._tickets:
                 self._tickets[event.job_id].release()
             case Finished() if event.job_id in self._tickets:
@@ -223,6 +227,7 @@ class Dispatcher:
         waiting = event.num_waiting + event.num_images_waiting
         self._metrics.worker_waiting.labels(name).set(waiting)
         self._metrics.kv_used_tokens.labels(name).set(event.kv_used_tokens)
+        self._metrics.kv_cached_tokens.labels(name).set(event.kv_cached_tokens)
 
 
 def to_error(failed: Failed) -> ServeError:

@@ -1,7 +1,8 @@
-"""`GenerateJob` in; `Taken`, `Tokens` and one `Finished` or `Failed` out: continuous batching."""
+"""Continuous batching: `GenerateJob` in; `Taken`, `Started`, `Tokens`, `Finished` or `Failed` out."""
 
 import logging
 import time
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -11,6 +12,7 @@ from workers.families import Layout
 from workers.families.decoder import Decoder
 from workers.language.blocks import BlockPool
 from workers.language.inputs import InputBuilder
+from workers.language.prefix import BlockKeys
 from workers.language.prompts import JobRefused, Prompt, PromptReader
 from workers.language.runner import Runner, default_kv_tokens
 from workers.language.sampler import Draw, choose
@@ -22,6 +24,7 @@ from workers.messages import (
     Finished,
     FromWorker,
     GenerateJob,
+    Started,
     Stats,
     Taken,
     Tokens,
@@ -36,7 +39,8 @@ class Engine:
     """Answers many prompts at once, one step at a time.
 
     Not thread safe: one loop calls `put`, `abort` and `step`. Every job that was put ends in
-    exactly one `Finished` or `Failed`, which a later `step` returns.
+    exactly one `Finished` or `Failed`, which a later `step` returns. A prompt that begins like an
+    earlier one takes over what is known of it, images included.
     """
 
     def __init__(  # noqa: PLR0913 - the limits are the fields of `Start`, by name
@@ -50,6 +54,8 @@ class Engine:
         max_step_tokens: int,
         max_step_sequences: int,
         max_context_tokens: int,
+        prefix_cache: bool,
+        digest_key: bytes,
     ) -> None:
         """Allocate the KV cache; 0 means from free memory, and what the checkpoint allows."""
         allowed = layout.max_context_tokens
@@ -62,7 +68,13 @@ class Engine:
         self._reader = PromptReader(decoder, layout, arenas, self.max_context_tokens)
         self._builder = InputBuilder(decoder, self._runner.cache)
         self._blocks = BlockPool(num_blocks, kv_block_tokens)
-        self._scheduler = Scheduler(self._blocks, max_step_tokens, max_step_sequences)
+        # Beside all anchors, the longest sequence finds room.
+        num_longest = self._blocks.num_missing((), self.max_context_tokens)
+        self._scheduler = Scheduler(
+            self._blocks, max_step_tokens, max_step_sequences, num_blocks - num_longest
+        )
+        self._prefix_cache = prefix_cache
+        self._digest_key = digest_key
         self._sequences: dict[str, Sequence] = {}
         self._prompts: dict[str, Prompt] = {}
         self._outbox: list[FromWorker] = []
@@ -74,26 +86,36 @@ class Engine:
         return bool(self._sequences or self._outbox)
 
     def put(self, job: GenerateJob) -> None:
-        """Queue a job. Its embeddings are copied before this returns."""
+        """Queue a job. The embeddings that it needs are copied before this returns."""
         assert job.job_id not in self._sequences, f"job {job.job_id} was put twice"
         try:
             prompt = self._reader.read(job)
+            sequence = self._sequence(job, prompt)
+            num_known = self._scheduler.num_anchorable_tokens(sequence)
+            known = [span for span in job.spans if span.start + span.num_tokens <= num_known]
+            pictures = self._reader.read_pictures(job.spans[len(known) :])
         except JobRefused as error:
             self._outbox.append(Failed(job_id=job.job_id, kind=error.kind, message=error.message))
             return
+        self._sequences[job.job_id] = sequence
+        self._prompts[job.job_id] = replace(prompt, pictures=pictures)
+        # What the known images gave is held from now on: their embeddings will be gone.
+        num_anchored_tokens = known[-1].start + known[-1].num_tokens if known else 0
+        self._scheduler.add(sequence, num_anchored_tokens)
+        self._outbox.append(Taken(job_id=job.job_id))
+
+    def _sequence(self, job: GenerateJob, prompt: Prompt) -> Sequence:
         num_prompt_tokens = len(prompt.token_ids)
-        sequence = Sequence(
+        keys = BlockKeys(self._digest_key, job.salt, job.spans, self._blocks.block_tokens)
+        return Sequence(
             job_id=job.job_id,
             token_ids=prompt.token_ids.copy(),
             num_prompt_tokens=num_prompt_tokens,
             sampling=job.sampling,
             max_tokens=min(num_prompt_tokens + job.sampling.max_tokens, self.max_context_tokens),
             deadline=time.monotonic() + job.seconds_left,
+            keys=keys if self._prefix_cache else None,
         )
-        self._sequences[job.job_id] = sequence
-        self._prompts[job.job_id] = prompt
-        self._scheduler.add(sequence)
-        self._outbox.append(Taken(job_id=job.job_id))
 
     def abort(self, job_id: str) -> None:
         """End a job and free what it holds; unknown or ended jobs are no error."""
@@ -150,6 +172,11 @@ class Engine:
             logger.error("job %s: no finite logits", sequence.job_id)
             self._fail(sequence, "internal", "the model gave no finite scores")
             return
+        if not sequence.num_completion_tokens:
+            num_cached_tokens = sequence.num_cached_tokens
+            self._outbox.append(
+                Started(job_id=sequence.job_id, num_cached_tokens=num_cached_tokens)
+            )
         reason = sequence.accept(token_id)
         if reason != "stop":
             self._outbox.append(Tokens(job_id=sequence.job_id, token_ids=(token_id,)))
@@ -164,7 +191,6 @@ class Engine:
                 job_id=sequence.job_id,
                 reason=reason,
                 num_prompt_tokens=sequence.num_prompt_tokens,
-                num_cached_tokens=sequence.num_cached_tokens,
                 num_completion_tokens=sequence.num_completion_tokens,
             )
         )
@@ -192,7 +218,8 @@ class Engine:
             Stats(
                 num_running=self._scheduler.num_running,
                 num_waiting=self._scheduler.num_waiting,
-                kv_used_tokens=self._blocks.num_taken_tokens,
+                kv_used_tokens=self._blocks.num_held_tokens,
+                kv_cached_tokens=self._blocks.num_kept_tokens,
                 num_images_waiting=0,
             )
         )

@@ -34,7 +34,11 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What a job brings, checked and on the device."""
+    """What a job brings, checked and on the device.
+
+    Images that are known from earlier prompts, which nobody has to compute, are not among its
+    pictures.
+    """
 
     token_ids: list[int]
     positions: np.ndarray[Any, np.dtype[np.int64]]  # [axes, tokens]
@@ -52,23 +56,30 @@ class PromptReader:
     max_context_tokens: int
 
     def read(self, job: GenerateJob) -> Prompt:
-        """Check a job and copy what it points to.
+        """Check a job, whose pictures are not read yet.
 
         Raises:
-            JobRefused: the prompt is too long, or spans, shapes or sizes do not fit together.
+            JobRefused: the prompt is too long, or the spans do not fit it.
         """
         if len(job.token_ids) % 4:
             raise JobRefused("internal", "the token ids are no whole int32 numbers")
         ids = np.frombuffer(job.token_ids, "<i4")
         self._check_ids(ids)
         _check_order(job.spans, len(ids))
-        pictures = tuple(self._read_picture(span) for span in job.spans)
         try:
             spans = [(span.start, span.grid) for span in job.spans]
             positions, offset = self.layout.positions(len(ids), spans)
         except ValueError as error:
             raise JobRefused("internal", "the images' grids do not fit the prompt") from error
-        return Prompt(ids.tolist(), positions, offset, pictures)
+        return Prompt(ids.tolist(), positions, offset, ())
+
+    def read_pictures(self, spans: Sequence[Span]) -> tuple[Picture, ...]:
+        """Copy the embeddings of images.
+
+        Raises:
+            JobRefused: shapes or sizes do not fit together.
+        """
+        return tuple(self._read_picture(span) for span in spans)
 
     def _check_ids(self, ids: np.ndarray[Any, np.dtype[np.int32]]) -> None:
         if not len(ids):

@@ -7,7 +7,12 @@ from workers.language.engine import Engine
 from workers.messages import Failed, Finished, FromWorker, GenerateJob, Tokens
 
 
-def make_engine(model: Model, arenas: LentArenas, **limits: int) -> Engine:
+SECRET = bytes(range(32))
+
+
+def make_engine(
+    model: Model, arenas: LentArenas, prefix_cache: bool = True, **limits: int
+) -> Engine:
     defaults = {
         "kv_cache_tokens": 8192,
         "kv_block_tokens": 16,
@@ -15,7 +20,14 @@ def make_engine(model: Model, arenas: LentArenas, **limits: int) -> Engine:
         "max_step_sequences": 16,
         "max_context_tokens": 0,
     }
-    return Engine(model.decoder, model.layout, arenas, **(defaults | limits))
+    return Engine(
+        model.decoder,
+        model.layout,
+        arenas,
+        prefix_cache=prefix_cache,
+        digest_key=SECRET,
+        **(defaults | limits),
+    )
 
 
 def answers(events: list[FromWorker]) -> dict[str, list[int]]:

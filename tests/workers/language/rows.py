@@ -50,7 +50,7 @@ def packed(
     prompts: dict[str, Prompt] = {}
     for index, request in enumerate(requests):
         job = make_job(arenas, request, str(index))
-        prompts[str(index)] = change(reader.read(job))
+        prompts[str(index)] = change(replace(reader.read(job), pictures=reader.read_pictures(job.spans)))
         sequence = Sequence(
             job_id=str(index),
             token_ids=list(request.token_ids),
