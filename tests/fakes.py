@@ -174,7 +174,13 @@ class FakeLanguage:
             self._advance(answer)
         load = len(self._running)
         self._events.append(
-            Stats(num_running=load, num_waiting=0, kv_used_tokens=16 * load, kv_cached_tokens=0, num_images_waiting=0)
+            Stats(
+                num_running=load,
+                num_waiting=0,
+                kv_used_tokens=16 * load,
+                kv_cached_tokens=0,
+                num_images_waiting=0,
+            )
         )
         events, self._events = self._events, []
         return events

@@ -29,7 +29,9 @@ class BlockKeys:
     The chain starts with the salt: whoever has another one finds nothing.
     """
 
-    def __init__(self, secret: bytes, salt: bytes, spans: Sequence[Span], block_tokens: int) -> None:
+    def __init__(
+        self, secret: bytes, salt: bytes, spans: Sequence[Span], block_tokens: int
+    ) -> None:
         """`secret` is at most 64 bytes; equal in engines whose keys shall be comparable."""
         self._secret = secret
         self._block_tokens = block_tokens
