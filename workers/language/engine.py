@@ -1,4 +1,4 @@
-"""Continuous batching: `GenerateJob` in; `Taken`, `Started`, `Tokens`, `Finished` or `Failed` out."""
+"""Continuous batching: `GenerateJob` in; `Taken`, `Started`, `Tokens` and one last event out."""
 
 import logging
 import time

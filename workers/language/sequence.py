@@ -20,12 +20,12 @@ class Sequence:
     sampling: Sampling
     max_tokens: int  # prompt plus answer, in tokens
     deadline: float  # monotonic seconds
-    keys: BlockKeys | None = None  # None: it shares no blocks with others
     num_computed_tokens: int = 0
     num_finite_tokens: int = 0  # computed ones that were seen to be finite
     num_cached_tokens: int = 0  # of the prompt, not computed because they were known
     num_anchored_blocks: int = 0  # its first ones, which it holds from `put` to its end
     block_ids: list[int] = field(default_factory=list)
+    keys: BlockKeys | None = None  # None: it shares no blocks with others
 
     @property
     def num_tokens(self) -> int:

@@ -1,4 +1,4 @@
-"""Requests that begin alike, and engines that answer many of them and have nothing to read twice."""
+"""Requests that begin alike, and engines that get their embeddings for a moment only."""
 
 import random
 from collections.abc import Sequence

@@ -1,33 +1,24 @@
 """Engines with small limits, and what came out of them."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from tests.workers.language.models import LentArenas, Model, Request
 from workers.language.engine import Engine
 from workers.messages import Failed, Finished, FromWorker, GenerateJob, Tokens
 
 
-SECRET = bytes(range(32))
-
-
-def make_engine(
-    model: Model, arenas: LentArenas, prefix_cache: bool = True, **limits: int
-) -> Engine:
-    defaults = {
+def make_engine(model: Model, arenas: LentArenas, **limits: int) -> Engine:
+    defaults: dict[str, Any] = {
         "kv_cache_tokens": 8192,
         "kv_block_tokens": 16,
         "max_step_tokens": 2048,
         "max_step_sequences": 16,
         "max_context_tokens": 0,
+        "prefix_cache": True,
+        "digest_key": bytes(range(32)),
     }
-    return Engine(
-        model.decoder,
-        model.layout,
-        arenas,
-        prefix_cache=prefix_cache,
-        digest_key=SECRET,
-        **(defaults | limits),
-    )
+    return Engine(model.decoder, model.layout, arenas, **(defaults | limits))
 
 
 def answers(events: list[FromWorker]) -> dict[str, list[int]]:

@@ -23,50 +23,66 @@ def kept(pool: BlockPool, num_keys: int) -> list[int]:
     return [number for number in range(num_keys) if pool.find([key_of(number)])]
 
 
+class Account:
+    """A pool, who holds what, and what each block was named."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.pool = BlockPool(self.chance.randint(1, 37), BLOCK_TOKENS)
+        self.holders: list[list[int]] = []
+        self.content: dict[int, int] = {}
+
+    @property
+    def held(self) -> set[int]:
+        return {block_id for holder in self.holders for block_id in holder}
+
+    def take(self) -> None:
+        taken = self.pool.take(self.chance.randint(0, self.pool.num_free))
+        assert not self.held & set(taken)
+        for block_id in taken:
+            self.content.pop(block_id, None)
+        self.holders.append(taken)
+
+    def share(self) -> None:
+        first = self.chance.randrange(12)
+        found = self.pool.find([key_of(first + index) for index in range(3)])
+        assert [self.content[each] for each in found] == list(range(first, first + len(found)))
+        num_free = self.pool.num_free - self.pool.num_kept_among(found)
+        self.pool.share(found)
+        assert self.pool.num_free == num_free
+        self.holders.append(found)
+
+    def name(self) -> None:
+        for block_id in self.chance.choice(self.holders or [[]])[:2]:
+            number = self.chance.randrange(14)
+            if block_id not in self.content and not self.pool.find([key_of(number)]):
+                self.content[block_id] = number
+            self.pool.name(block_id, key_of(number))
+
+    def give_back(self) -> None:
+        if not self.holders:
+            return
+        holder = self.holders.pop(self.chance.randrange(len(self.holders)))
+        unsure = self.pool.give_back(holder, self.chance.randint(0, len(holder)))
+        assert not self.held & set(unsure)
+        for block_id in unsure:
+            self.content.pop(block_id, None)
+
+    def check(self) -> None:
+        self.pool.check(self.holders)
+        assert self.pool.num_held_tokens == BLOCK_TOKENS * len(self.held)
+        assert self.pool.num_free == self.pool.num_blocks - len(self.held)
+        assert self.pool.num_kept_tokens <= BLOCK_TOKENS * self.pool.num_free
+        for block_id in self.held & self.content.keys():
+            assert self.pool.find([key_of(self.content[block_id])]) == [block_id]
+
+
 def _random_run(seed: int) -> None:
-    """Holders take, share, name and give back at random; the pool agrees with a plain count."""
-    chance = random.Random(seed)
-    num_blocks = chance.randint(1, 37)
-    pool = BlockPool(num_blocks, BLOCK_TOKENS)
-    holders: list[list[int]] = []
-    content: dict[int, int] = {}  # what each block was named
-    for _ in range(600):
-        match chance.choice(["take", "share", "name", "give back"]):
-            case "take" if pool.num_free:
-                taken = pool.take(chance.randint(1, pool.num_free))
-                assert not set(taken) & {each for holder in holders for each in holder}
-                for block_id in taken:
-                    content.pop(block_id, None)
-                holders.append(taken)
-            case "share":
-                first = chance.randrange(12)
-                keys = [key_of(first + index) for index in range(3)]
-                found = pool.find(keys)
-                assert [content[each] for each in found] == [first, first + 1, first + 2][
-                    : len(found)
-                ]
-                before = pool.num_free
-                expected = before - pool.num_kept_among(found)
-                pool.share(found)
-                assert pool.num_free == expected
-                holders.append(found)
-            case "name" if holders:
-                for block_id in chance.choice(holders)[:2]:
-                    number = chance.randrange(14)
-                    if block_id not in content and not pool.find([key_of(number)]):
-                        content[block_id] = number
-                        pool.name(block_id, key_of(number))
-            case "give back" if holders:
-                holder = holders.pop(chance.randrange(len(holders)))
-                unsure = pool.give_back(holder, chance.randint(0, len(holder)))
-                for block_id in unsure:
-                    assert not any(block_id in each for each in holders)
-                    content.pop(block_id, None)
-        pool.check(holders)
-        held = {block_id for holder in holders for block_id in holder}
-        assert pool.num_held_tokens == BLOCK_TOKENS * len(held)
-        assert pool.num_free == num_blocks - len(held)
-        assert pool.num_kept_tokens <= BLOCK_TOKENS * pool.num_free
+    account = Account(seed)
+    moves = (account.take, account.share, account.name, account.give_back)
+    for _ in range(100):
+        account.chance.choice(moves)()
+        account.check()
 
 
 def test_every_block_has_one_state_and_its_holders_after_random_operations() -> None:
