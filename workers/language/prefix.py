@@ -44,18 +44,19 @@ class BlockKeys:
 
     def upto(self, token_ids: Sequence[int], num_blocks: int) -> list[bytes]:
         """Keys of the first `num_blocks` blocks of `token_ids`, which only ever grows."""
-        for index in range(len(self._keys), num_blocks):
-            self._parent = self._digest(self._parent + self._content(token_ids, index))
+        size = self._block_tokens
+        assert num_blocks * size <= len(token_ids), "only full blocks have keys"
+        start = len(self._keys) * size
+        new = np.array(token_ids[start : num_blocks * size], "<i4").reshape(-1, size)
+        for block in new:
+            self._parent = self._digest(self._parent + block.tobytes() + self._shown(start))
             self._keys.append(self._parent)
+            start += size
         return self._keys[:num_blocks]
 
-    def _content(self, token_ids: Sequence[int], index: int) -> bytes:
-        """Token ids of a block, which are all of one length; then its images, framed."""
-        start = index * self._block_tokens
-        end = start + self._block_tokens
-        assert end <= len(token_ids), "only full blocks have keys"
-        parts = [np.array(token_ids[start:end], "<i4").tobytes()]
-        images = self._images
+    def _shown(self, start: int) -> bytes:
+        """The images of the block that starts there, each part of one length or framed."""
+        end, images, parts = start + self._block_tokens, self._images, list[bytes]()
         while self._num_passed < len(images) and images[self._num_passed].end <= start:
             self._num_passed += 1
         for image in images[self._num_passed :]:

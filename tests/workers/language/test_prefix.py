@@ -114,3 +114,9 @@ def test_an_image_that_is_swapped_for_another_of_its_size_changes_the_keys() -> 
     )
     straight = tuple(make_span(span.start, (1, 4, 6), span.identity) for span in SPANS)
     assert num_common(keys(spans=straight), keys(spans=swapped)) == 1
+
+
+def test_the_second_half_of_an_image_is_not_the_first_half_of_another() -> None:
+    whole = msgspec.structs.replace(make_span(4, (1, 4, 8), b"a" * 16), num_tokens=8)
+    halves = [msgspec.structs.replace(whole, start=start, num_tokens=4) for start in (4, 8)]
+    assert num_common(keys(spans=(whole,)), keys(spans=tuple(halves))) == 2
