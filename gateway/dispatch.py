@@ -202,6 +202,8 @@ class Dispatcher:
         for stage in ("queue", "preprocess", "digest", "encode"):
             seconds = getattr(event, f"{stage}_seconds")
             self._metrics.stage_seconds.labels(stage).observe(seconds)
+        if event.decode_seconds:  # by the owner; what the gateway decodes, it observes there
+            self._metrics.stage_seconds.labels("decode").observe(event.decode_seconds)
         if not encoding.result.done():
             encoding.result.set_result(event)
 
@@ -239,5 +241,5 @@ def to_error(failed: Failed) -> ServeError:
             return DeadlinePassed("the request's time limit ran out")
         case "lost":
             return WorkerLost(_LOST)
-        case "internal" | "undecoded":
+        case "internal" | "undecoded" | "not_finite":
             return WorkerFailed("a worker failed on this request")

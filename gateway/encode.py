@@ -150,6 +150,8 @@ class Encoder:
         return seats
 
     def _take_off(self, picture: Picture, room: Room, request_id: str, desk: ExitStack) -> Seat:
+        worker = self._pool.fleet().workers[room.owner].name
+        self._metrics.placements.labels(worker).inc()
         flight = self._flights[picture.task.digest] = Flight(
             picture, room, self._store, self._forget
         )
@@ -215,10 +217,15 @@ class Encoder:
         views = self._pool.fleet().holding("vision")
         if not views:
             raise NotReady("no worker with the role vision is ready")
+        loads = self.loads()
+        return tuple(Candidate(view.index, view.name, loads[view.index]) for view in views)
+
+    def loads(self) -> dict[int, float]:
+        """What each worker has still to encode, see `gateway.place.cost`."""
         loads = {view.index: 0.0 for view in self._pool.fleet().workers}
         for flight in self._flights.values():
             loads[flight.room.owner] += cost(flight.picture.task.plan)
-        return tuple(Candidate(view.index, view.name, loads[view.index]) for view in views)
+        return loads
 
     def _sizes(self, owner: int, pictures: Sequence[Picture]) -> list[int]:
         """Bytes of each picture's payload and embeddings, in turn."""

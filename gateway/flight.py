@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -10,11 +11,13 @@ from typing import Any, Protocol
 from gateway.decode_pool import DecodePool
 from gateway.dispatch import Dispatcher, Undecoded
 from gateway.embeddings import EmbeddingStore, Entry
+from gateway.errors import BadRequest, ImageRejected
 from gateway.fetch import SourceImage
 from gateway.header import ImageHeader
 from gateway.lease import Lease
 from gateway.metrics import Metrics
 from gateway.place import ImageTask
+from gateway.tensors import INVALID_TENSORS, TensorHeader
 from workers.messages import Encoded, EncodeJob, Payload, Region, TensorRef
 
 
@@ -23,7 +26,7 @@ class Picture:
     """One image of a request, with what its header told."""
 
     source: SourceImage
-    header: ImageHeader | None  # None: there is no data, for it was only named
+    header: ImageHeader | TensorHeader | None  # None: there is no data, for it was only named
     task: ImageTask
 
 
@@ -41,6 +44,10 @@ class Room:
         self.embeddings.release()
 
 
+# The bytes of a payload, and what makes the payload once they lie in a region.
+Made = tuple[bytes, Callable[[Region], Payload]]
+
+
 class Payloads(Protocol):
     """In which form images travel to their owners."""
 
@@ -48,8 +55,8 @@ class Payloads(Protocol):
         """Room for whatever `make` may give for the picture."""
         ...
 
-    def make(self, picture: Picture, *, decoded: bool) -> tuple[bytes, Callable[[Region], Payload]]:
-        """The bytes, and what they are called once they lie in a region; blocking.
+    def make(self, picture: Picture, *, decoded: bool) -> Made:
+        """Blocking; `Made` says what comes of it.
 
         `decoded` rules out what the owner would have to decode.
 
@@ -162,7 +169,8 @@ class Pilot:
         """Decode the image in its request's turn, and have its owner encode it.
 
         Raises:
-            ServeError: the image is damaged, or the owner failed.
+            ImageRejected: the image is damaged, or its tensors are not what the tower gives.
+            ServeError: the owner failed.
         """
         deadline = time.monotonic() + self._limit_seconds
         try:
@@ -174,17 +182,41 @@ class Pilot:
         self, flight: Flight, request_id: str, deadline: float, *, decoded: bool
     ) -> Encoded:
         picture, room = flight.picture, flight.room
-        make = partial(self.payloads.make, picture, decoded=decoded)
-        with self._metrics.stage("decode"):
-            data, payload_of = await self._decode_pool.run(request_id, make)
+        make = partial(self._make, picture, decoded=decoded)
+        data, payload_of = await self._decode_pool.run(request_id, make, time.monotonic())
         whole = room.payload.region
         region = Region(whole.arena, whole.offset, len(data))
         room.payload.arena.view(region)[:] = data
+        payload = payload_of(region)
+        self._metrics.payloads.labels(type(payload).__name__).inc()
+        self._metrics.payload_bytes.labels(type(payload).__name__).inc(len(data))
         job = EncodeJob(
             job_id=f"{request_id}/{picture.task.index}",
             plan=picture.task.plan,
-            payload=payload_of(region),
+            payload=payload,
             target=room.embeddings.region,
             seconds_left=deadline - time.monotonic(),
         )
-        return await self._dispatcher.encode(room.owner, job, (room.payload, room.embeddings))
+        with _blame(picture.source):
+            return await self._dispatcher.encode(room.owner, job, (room.payload, room.embeddings))
+
+    def _make(self, picture: Picture, asked_at: float, *, decoded: bool) -> Made:
+        """In a thread of the pool; the time before counts as waiting."""
+        self._metrics.stage_seconds.labels("decode_wait").observe(time.monotonic() - asked_at)
+        with self._metrics.stage("decode"):
+            return self.payloads.make(picture, decoded=decoded)
+
+
+@contextmanager
+def _blame(image: SourceImage) -> Iterator[None]:
+    """Say which image it was that an owner could not take; only callers' tensors can be so."""
+    try:
+        yield
+    except BadRequest as error:
+        raise ImageRejected(
+            error.message,
+            index=image.index,
+            stage="encode",
+            param=image.param,
+            code=INVALID_TENSORS,
+        ) from error

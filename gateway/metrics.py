@@ -55,7 +55,7 @@ class Metrics:
     def _add_stages(self) -> None:
         self.stage_seconds = Histogram(
             "fovea_stage_seconds",
-            "Time in one stage of the journey.",
+            "Time in one stage of the journey, for one request or image.",
             ["stage"],
             buckets=_SECONDS,
             registry=self.registry,
@@ -64,6 +64,18 @@ class Metrics:
         self.image_bytes = self._counter("fovea_image_bytes", "Encoded image bytes taken in.")
         self.image_pixels = self._counter("fovea_image_pixels", "Source pixels of images.")
         self.image_patches = self._counter("fovea_image_patches", "Patches sent to owners.")
+        self.payloads = Counter(
+            "fovea_payloads",
+            "Images handed to owners, by the form in which they travelled.",
+            ["payload"],
+            registry=self.registry,
+        )
+        self.payload_bytes = Counter(
+            "fovea_payload_bytes",
+            "Bytes of these images in that form.",
+            ["payload"],
+            registry=self.registry,
+        )
         self.embedding_lookups = Counter(
             "fovea_embedding_lookups",
             "Distinct images of requests: embeddings kept or under way (hit), or not (miss).",
@@ -90,6 +102,13 @@ class Metrics:
         self.kv_used_tokens = self._worker_gauge("fovea_kv_used_tokens", "KV tokens in use.")
         self.kv_cached_tokens = self._worker_gauge(
             "fovea_kv_cached_tokens", "KV tokens kept for prompts that begin alike."
+        )
+        self.placements = Counter(
+            "fovea_placements", "Images placed on an owner.", ["worker"], registry=self.registry
+        )
+        self.owner_load = self._worker_gauge(
+            "fovea_owner_load_patches",
+            "Cost, in patches, of images placed and not encoded yet; large ones count more.",
         )
         self.embedding_idle_bytes = self._worker_gauge(
             "fovea_embedding_idle_bytes", "Embeddings kept in the arena though nobody needs them."

@@ -65,7 +65,9 @@ class Services:
 
     def sample_gauges(self) -> None:
         """Bring the gauges up to date that no event carries."""
+        loads = self.encoder.loads()
         for view in self.pool.fleet().workers:
+            self.metrics.owner_load.labels(view.name).set(loads[view.index])
             self.metrics.worker_ready.labels(view.name).set(view.ready)
             idle = self.store.idle_bytes(view.index)
             self.metrics.embedding_idle_bytes.labels(view.name).set(idle)

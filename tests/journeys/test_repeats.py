@@ -45,6 +45,9 @@ def test_one_picture_three_times_is_encoded_once_and_seen_three_times(own: Serve
     }
     usage = own.post(body).json()["usage"]
     assert work(own) == (decoded + 1, images + 1)
+    assert own.metric("fovea_payloads_total", payload="Pixels") == images + 1
+    assert own.metric("fovea_placements_total") == images + 1
+    assert own.metric("fovea_owner_load_patches") == 0
     body["messages"][0]["content"] = [part]
     once = own.post(body).json()["usage"]
     assert usage["prompt_tokens_details"]["image_tokens"] == (

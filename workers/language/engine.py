@@ -170,7 +170,7 @@ class Engine:
     def _publish(self, sequence: Sequence, token_id: int | None) -> None:
         if token_id is None:
             logger.error("job %s: no finite logits", sequence.job_id)
-            self._fail(sequence, "internal", "the model gave no finite scores")
+            self._fail(sequence, "not_finite", "the model gave no finite scores")
             return
         if not sequence.num_completion_tokens:
             num_cached_tokens = sequence.num_cached_tokens

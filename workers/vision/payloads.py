@@ -24,8 +24,11 @@ class JobFault(Exception):
 
 
 def read_file(arenas: Arenas, payload: JpegBytes) -> Tensor:
-    """The file as it came: uint8 [bytes]."""
-    return _tensor(arenas, payload.region, torch.uint8, (payload.region.num_bytes,))
+    """The file as it came: uint8 [bytes]; none where there is no such region."""
+    try:
+        return _tensor(arenas, payload.region, torch.uint8, (payload.region.num_bytes,))
+    except ValueError:  # a bad region, or an empty one
+        return torch.empty(0, dtype=torch.uint8)
 
 
 def read_pixels(arenas: Arenas, payload: Pixels, plan: ImagePlan) -> Tensor:
@@ -67,10 +70,15 @@ def read_embeddings(
     """
     shape = embeddings_shape(plan, vision)
     if payload.shape != shape:
-        raise JobFault("bad_input", f"embeddings are {payload.shape}, not {shape}")
+        raise JobFault(
+            "bad_input",
+            f"embeddings are {list(payload.shape)}; from this tower they are {list(shape)}",
+        )
     dtype = str(vision.dtype).removeprefix("torch.")
     if payload.dtype != dtype:
-        raise JobFault("bad_input", f"embeddings are {payload.dtype}, not {dtype}")
+        raise JobFault(
+            "bad_input", f"embeddings are {payload.dtype}; from this tower they are {dtype}"
+        )
     _check_size(payload.region, prod(shape) * vision.dtype.itemsize, "embeddings")
     return _tensor(arenas, payload.region, vision.dtype, shape)
 
