@@ -196,6 +196,10 @@ class EngineSettings(Section):
         description="Tokens that one engine step computes; longer prompts take several steps.",
     )
     max_step_sequences: int = Field(128, ge=1, description="Sequences that one engine step takes.")
+    prefix_cache: bool = Field(
+        True,
+        description="Keep what was computed of prompts and answers for prompts that begin alike.",
+    )
 
 
 class Settings(Section):

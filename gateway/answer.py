@@ -65,7 +65,7 @@ class Answer:
         text = self._text.push(batch.token_ids)
         if self._text.stopped:
             self._services.dispatcher.close(self._ticket)
-            return Piece(text, self._end("stop", self._num_tokens, 0))
+            return Piece(text, self._end("stop", self._num_tokens))
         if batch.end is None:
             return Piece(text, None)
         return self._last_piece(text, batch.end)
@@ -82,18 +82,19 @@ class Answer:
     def _last_piece(self, text: str, end: Finished) -> Piece:
         text += self._text.finish()
         reason: FinishReason = "length" if end.reason == "length" else "stop"
-        return Piece(text, self._end(reason, end.num_completion_tokens, end.num_cached_tokens))
+        return Piece(text, self._end(reason, end.num_completion_tokens))
 
-    def _end(self, reason: FinishReason, num_completion_tokens: int, num_cached_tokens: int) -> End:
+    def _end(self, reason: FinishReason, num_completion_tokens: int) -> End:
         metrics = self._services.metrics
         metrics.prompt_tokens.inc(self._num_prompt_tokens)
         metrics.image_tokens.inc(self._num_image_tokens)
+        metrics.cached_tokens.inc(self._ticket.num_cached_tokens)
         metrics.completion_tokens.inc(num_completion_tokens)
         usage = Usage(
             prompt_tokens=self._num_prompt_tokens,
             completion_tokens=num_completion_tokens,
             image_tokens=self._num_image_tokens,
-            cached_tokens=num_cached_tokens,
+            cached_tokens=self._ticket.num_cached_tokens,
         )
         return End(reason, usage)
 

@@ -27,6 +27,7 @@ from workers.messages import (
     FromWorker,
     GenerateJob,
     Region,
+    Started,
     Stats,
     Taken,
     Tokens,
@@ -69,6 +70,7 @@ class Ticket:
     holdings: list[Holding]
     regions: tuple[Region, ...]  # of its embeddings
     token_ids: list[int] = field(default_factory=list)
+    num_cached_tokens: int = 0  # of the prompt; known when the first token comes
     end: Finished | Failed | None = None
     wake: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -176,6 +178,8 @@ class Dispatcher:
                 ticket = self._tickets[event.job_id]
                 ticket.token_ids.extend(event.token_ids)
                 ticket.wake.set()
+            case Started() if event.job_id in self._tickets:
+                self._tickets[event.job_id].num_cached_tokens = event.num_cached_tokens
             case Taken() if event.job_id in self._tickets:
                 self._taken(self._tickets[event.job_id], event)
             case Finished() if event.job_id in self._tickets:
@@ -243,6 +247,7 @@ class Dispatcher:
         waiting = event.num_waiting + event.num_images_waiting
         self._metrics.worker_waiting.labels(name).set(waiting)
         self._metrics.kv_used_tokens.labels(name).set(event.kv_used_tokens)
+        self._metrics.kv_cached_tokens.labels(name).set(event.kv_cached_tokens)
 
 
 def to_error(failed: Failed) -> ServeError:

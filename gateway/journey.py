@@ -147,6 +147,7 @@ class Journey:
         ]
         job = GenerateJob(
             job_id=self._prompt.request_id,
+            salt=self._prompt.tenant,
             token_ids=tokens.token_ids,
             spans=tuple(sorted(spans, key=lambda span: span.start)),
             sampling=tokens.sampling,

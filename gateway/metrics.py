@@ -47,6 +47,9 @@ class Metrics:
         )
         self.prompt_tokens = self._counter("fovea_prompt_tokens", "Prompt tokens of answers.")
         self.image_tokens = self._counter("fovea_image_tokens", "Image tokens among them.")
+        self.cached_tokens = self._counter(
+            "fovea_cached_tokens", "Prompt tokens that the KV cache had, of earlier prompts."
+        )
         self.completion_tokens = self._counter("fovea_completion_tokens", "Tokens generated.")
 
     def _add_stages(self) -> None:
@@ -103,6 +106,9 @@ class Metrics:
         self.worker_running = self._worker_gauge("fovea_worker_running", "Sequences in a step.")
         self.worker_waiting = self._worker_gauge("fovea_worker_waiting", "Jobs waiting.")
         self.kv_used_tokens = self._worker_gauge("fovea_kv_used_tokens", "KV tokens in use.")
+        self.kv_cached_tokens = self._worker_gauge(
+            "fovea_kv_cached_tokens", "KV tokens kept for prompts that begin alike."
+        )
         self.placements = Counter(
             "fovea_placements", "Images placed on an owner.", ["worker"], registry=self.registry
         )
@@ -123,7 +129,12 @@ class Metrics:
     def forget_worker(self, name: str) -> None:
         """Count a death; what the worker last said of its load no longer holds."""
         self.worker_lost.labels(name).inc()
-        for gauge in (self.worker_running, self.worker_waiting, self.kv_used_tokens):
+        for gauge in (
+            self.worker_running,
+            self.worker_waiting,
+            self.kv_used_tokens,
+            self.kv_cached_tokens,
+        ):
             gauge.labels(name).set(0)
 
     def _counter(self, name: str, text: str) -> Counter:

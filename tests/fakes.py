@@ -182,7 +182,13 @@ class FakeLanguage:
             self._advance(answer)
         load = len(self._running)
         self._events.append(
-            Stats(num_running=load, num_waiting=0, kv_used_tokens=16 * load, num_images_waiting=0)
+            Stats(
+                num_running=load,
+                num_waiting=0,
+                kv_used_tokens=16 * load,
+                kv_cached_tokens=0,
+                num_images_waiting=0,
+            )
         )
         events, self._events = self._events, []
         return events
@@ -216,7 +222,6 @@ class FakeLanguage:
                 job_id=answer.job.job_id,
                 reason=reason,
                 num_prompt_tokens=len(answer.job.token_ids) // 4,
-                num_cached_tokens=0,
                 num_completion_tokens=answer.num_told + (reason == "stop"),
             )
         )

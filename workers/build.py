@@ -137,6 +137,8 @@ def _engine(start: Start, models: Any, arenas: Arenas, home: "Home") -> "Engine"
             max_step_sequences=start.max_step_sequences,
             max_context_tokens=start.max_context_tokens,
             home=home,
+            prefix_cache=start.prefix_cache,
+            digest_key=start.digest_key,
         )
     except (MemoryError, OutOfMemoryError) as error:
         raise CannotStart(

@@ -21,6 +21,7 @@ from workers.messages import (
     MapPool,
     Ready,
     Start,
+    Started,
     StartFailed,
     Stop,
     Taken,
@@ -213,7 +214,7 @@ class Keeper:
                     self.first_start.set_result("")
             case StartFailed():
                 self._failure = f"cannot start: {message.message}"
-            case Encoded() | Finished() | Failed() | Taken() | Tokens():
+            case Encoded() | Finished() | Failed() | Taken() | Started() | Tokens():
                 if message.job_id not in self._jobs:  # nobody waits for it
                     return
         if isinstance(message, Encoded | Finished | Failed):

@@ -122,6 +122,7 @@ class Start(Frame, frozen=True, kw_only=True):
     kv_block_tokens: int
     max_step_tokens: int
     max_step_sequences: int
+    prefix_cache: bool  # keep keys and values for prompts that begin alike
     digest_key: bytes  # secret of this gateway process, 32 bytes; equal in all workers
 
 
@@ -139,6 +140,7 @@ class GenerateJob(Frame, frozen=True, kw_only=True):
     """Answer one prompt."""
 
     job_id: str
+    salt: bytes  # whose prompt it is; prompts of different salts share no keys and values
     token_ids: bytes  # int32, little endian
     spans: tuple[Span, ...]  # in prompt order, not overlapping
     sampling: Sampling
@@ -218,7 +220,8 @@ class PoolMapped(Frame, frozen=True, kw_only=True):
 
 
 class Taken(Frame, frozen=True, kw_only=True):
-    """The engine has the job's embeddings: copied, so that their regions may be used again, or not.
+    """The engine has what it needs of the job's embeddings: copied, so that their regions may be
+    used again, or not.
 
     What lies in the engine's own process is read in place until the job's last event.
     """
@@ -226,6 +229,13 @@ class Taken(Frame, frozen=True, kw_only=True):
     job_id: str
     is_copied: bool
     transfer_seconds: float  # time to copy them
+
+
+class Started(Frame, frozen=True, kw_only=True):
+    """The answer begins; sent once, before the first of its `Tokens`."""
+
+    job_id: str
+    num_cached_tokens: int  # of the prompt; not computed, an earlier prompt began alike
 
 
 class Tokens(Frame, frozen=True, kw_only=True):
@@ -241,7 +251,6 @@ class Finished(Frame, frozen=True, kw_only=True):
     job_id: str
     reason: Literal["stop", "length", "abort"]
     num_prompt_tokens: int
-    num_cached_tokens: int
     num_completion_tokens: int  # an end-of-sequence token counts, as in the OpenAI API
 
 
@@ -269,7 +278,8 @@ class Stats(Frame, frozen=True, kw_only=True):
 
     num_running: int
     num_waiting: int
-    kv_used_tokens: int
+    kv_used_tokens: int  # in blocks that jobs hold
+    kv_cached_tokens: int  # in blocks that only wait for a prompt that begins with them
     num_images_waiting: int
 
 
@@ -281,6 +291,7 @@ FromWorker = (
     | PoolMapped
     | Encoded
     | Taken
+    | Started
     | Tokens
     | Finished
     | Failed

@@ -19,6 +19,7 @@ from workers.messages import (
     GenerateJob,
     MapPool,
     Start,
+    Started,
     Stats,
     Stop,
     Taken,
@@ -58,7 +59,13 @@ class Worker:
         self._language = None if language is None else _Desk(language)
         self._decoder = msgspec.msgpack.Decoder(ToWorker)
         self._told_to_stop = False
-        self._load = Stats(num_running=0, num_waiting=0, kv_used_tokens=0, num_images_waiting=0)
+        self._load = Stats(
+            num_running=0,
+            num_waiting=0,
+            kv_used_tokens=0,
+            kv_cached_tokens=0,
+            num_images_waiting=0,
+        )
         self._told_load = self._load
         self._told_load_at = 0.0
 
@@ -146,7 +153,7 @@ class Worker:
                 case Stats():
                     self._load = event
                     continue
-                case Encoded() | Finished() | Failed() | Taken() | Tokens():
+                case Encoded() | Finished() | Failed() | Taken() | Started() | Tokens():
                     if event.job_id not in desk.open_jobs:  # ended for it in `_end`
                         continue
             if isinstance(event, Encoded | Finished | Failed):

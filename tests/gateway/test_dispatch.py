@@ -114,7 +114,9 @@ def generate_job(job_id: str) -> GenerateJob:
     sampling = Sampling(
         temperature=0.0, top_p=1.0, top_k=0, seed=1, max_tokens=5, stop_token_ids=()
     )
-    return GenerateJob(job_id=job_id, token_ids=b"", spans=(), sampling=sampling, seconds_left=5.0)
+    return GenerateJob(
+        job_id=job_id, salt=b"", token_ids=b"", spans=(), sampling=sampling, seconds_left=5.0
+    )
 
 
 def finished(job_id: str) -> Finished:
@@ -122,7 +124,6 @@ def finished(job_id: str) -> Finished:
         job_id=job_id,
         reason="stop",
         num_prompt_tokens=1,
-        num_cached_tokens=0,
         num_completion_tokens=3,
     )
 

@@ -34,7 +34,12 @@ def job_with(*regions: Region) -> GenerateJob:
         temperature=0.0, top_p=1.0, top_k=0, seed=1, max_tokens=1, stop_token_ids=()
     )
     return GenerateJob(
-        job_id="a", token_ids=bytes(12), spans=tuple(spans), sampling=sampling, seconds_left=60.0
+        job_id="a",
+        token_ids=bytes(12),
+        spans=tuple(spans),
+        salt=b"",
+        sampling=sampling,
+        seconds_left=60.0,
     )
 
 

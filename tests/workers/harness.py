@@ -135,6 +135,7 @@ def start_message(model: str, roles: tuple[str, ...]) -> Start:
         kv_block_tokens=64,
         max_step_tokens=64,
         max_step_sequences=64,
+        prefix_cache=True,
         digest_key=bytes(32),
     )
 
@@ -179,6 +180,7 @@ def prompt_job(
     )
     return GenerateJob(
         job_id=job_id,
+        salt=b"",
         token_ids=np.asarray(prompt, "<i4").tobytes(),
         spans=spans,
         sampling=sampling,

@@ -36,14 +36,25 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What a job brings, checked and on the device."""
+    """What a job brings, checked and on the device.
+
+    Images that are known from earlier prompts, which nobody has to compute, are not among its
+    pictures.
+    """
 
     token_ids: list[int]
     positions: np.ndarray[Any, np.dtype[np.int64]]  # [axes, tokens]
     offset: int  # index of a later token + offset = its position on every axis
     pictures: tuple[Picture, ...]
-    is_copied: bool  # whether what the job points to is not needed any more
-    transfer_seconds: float  # time to copy it
+
+
+@dataclass(frozen=True, slots=True)
+class Pictures:
+    """Images of a prompt, ready to be computed with."""
+
+    pictures: tuple[Picture, ...]
+    is_copied: bool  # whether their regions are not needed any more
+    transfer_seconds: float  # time to copy them
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,26 +67,38 @@ class PromptReader:
     max_context_tokens: int
 
     def read(self, job: GenerateJob) -> Prompt:
-        """Check a job and copy what it points to, unless that lies in this process.
+        """Check a job, whose pictures are not read yet.
 
         Raises:
-            JobRefused: the prompt is too long, spans, shapes or sizes do not fit together, or the
-                embeddings are gone.
+            JobRefused: the prompt is too long, or the spans do not fit it.
         """
         if len(job.token_ids) % 4:
             raise JobRefused("internal", "the token ids are no whole int32 numbers")
         ids = np.frombuffer(job.token_ids, "<i4")
         self._check_ids(ids)
         _check_order(job.spans, len(ids))
-        found, transfer_seconds = self._read_all(job.spans)
-        pictures = tuple(map(_picture, job.spans, found))
-        is_copied = all(each.is_copied for each in found)
         try:
             spans = [(span.start, span.grid) for span in job.spans]
             positions, offset = self.layout.positions(len(ids), spans)
         except ValueError as error:
             raise JobRefused("internal", "the images' grids do not fit the prompt") from error
-        return Prompt(ids.tolist(), positions, offset, pictures, is_copied, transfer_seconds)
+        return Prompt(ids.tolist(), positions, offset, ())
+
+    def read_pictures(self, spans: Sequence[Span]) -> Pictures:
+        """Copy the embeddings of images, unless they lie in this process.
+
+        Raises:
+            JobRefused: shapes or sizes do not fit together, or the embeddings are gone.
+        """
+        began_at = time.monotonic()
+        found = [self._read(span) for span in spans]
+        if any(each.is_copied for each in found):
+            self.embeddings.wait()
+        return Pictures(
+            pictures=tuple(map(_picture, spans, found)),
+            is_copied=all(each.is_copied for each in found),
+            transfer_seconds=time.monotonic() - began_at,
+        )
 
     def _check_ids(self, ids: np.ndarray[Any, np.dtype[np.int32]]) -> None:
         if not len(ids):
@@ -88,14 +111,6 @@ class PromptReader:
             )
         if ids.min() < 0 or ids.max() >= self.decoder.vocab_size:
             raise JobRefused("internal", f"a token id is not below {self.decoder.vocab_size}")
-
-    def _read_all(self, spans: Sequence[Span]) -> tuple[list[Found], float]:
-        """The embeddings of all images, and the time that it took, in seconds."""
-        began_at = time.monotonic()
-        found = [self._read(span) for span in spans]
-        if any(each.is_copied for each in found):
-            self.embeddings.wait()
-        return found, time.monotonic() - began_at
 
     def _read(self, span: Span) -> Found:
         reference, decoder = span.embeddings, self.decoder

@@ -1,6 +1,7 @@
 """Engines with small limits, and what came out of them."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from tests.workers.language.models import LentArenas, Model, Request
 from workers.features import ELSEWHERE, Home
@@ -13,12 +14,14 @@ def make_engine(model: Model, arenas: LentArenas, **limits: int) -> Engine:
 
 
 def make_engine_at(home: Home, model: Model, arenas: LentArenas, **limits: int) -> Engine:
-    defaults = {
+    defaults: dict[str, Any] = {
         "kv_cache_tokens": 8192,
         "kv_block_tokens": 16,
         "max_step_tokens": 2048,
         "max_step_sequences": 16,
         "max_context_tokens": 0,
+        "prefix_cache": True,
+        "digest_key": bytes(range(32)),
     }
     return Engine(model.decoder, model.layout, arenas, home=home, **(defaults | limits))
 

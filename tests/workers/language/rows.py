@@ -43,7 +43,7 @@ def packed(
     max_step_tokens: int = 2048,
     change: Callable[[Prompt], Prompt] = lambda prompt: prompt,
 ) -> tuple[Rows, int]:
-    """Logits of every row that chooses a token, and how often a sequence was preempted."""
+    """Logits of every row that chooses a token, and the steps that preempted sequences sat out."""
     arenas = LentArenas()
     embeddings = EmbeddingReader(model.decoder, arenas, ELSEWHERE)
     reader = PromptReader(model.decoder, model.layout, embeddings, 4096)
@@ -53,7 +53,9 @@ def packed(
     prompts: dict[str, Prompt] = {}
     for index, request in enumerate(requests):
         job = make_job(arenas, request, str(index))
-        prompts[str(index)] = change(reader.read(job))
+        prompts[str(index)] = change(
+            replace(reader.read(job), pictures=reader.read_pictures(job.spans).pictures)
+        )
         sequence = Sequence(
             job_id=str(index),
             token_ids=list(request.token_ids),
@@ -76,8 +78,10 @@ def _run(
     rows: Rows = {}
     num_preempted = 0
     while (step := scheduler.pick()) is not None:
+        num_preempted += any(
+            each.num_completion_tokens and not each.block_ids for each in scheduler
+        )
         if step.dirty_blocks:
-            num_preempted += 1
             runner.zero(step.dirty_blocks)
         tensors = builder.build(step, prompts)
         logits = runner.run(tensors)

@@ -1,5 +1,6 @@
 """Embeddings are read where they lie, or copied once; what is gone fails its job alone."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -18,6 +19,9 @@ from tests.workers.language.models import (
 )
 from workers.features import ELSEWHERE, Home, OwnPool, make_pool
 from workers.language.embeddings import EmbeddingReader, EmbeddingsLost
+from workers.language.inputs import StepTensors
+from workers.language.prompts import Prompt
+from workers.language.scheduler import Step
 from workers.messages import Failed, FromWorker, GenerateJob, MapPool, Region, Taken, TensorRef
 from workers.ranges import BadRegion
 
@@ -125,19 +129,21 @@ def test_a_prompt_that_is_computed_twice_reads_its_images_in_place_again(
 ) -> None:
     requests = [replace(make_request(deep_model, seed, 2), max_tokens=24) for seed in (5, 6)]
     room = sum(-(-request.num_tokens // 4) * 4 for request in requests) + 16
-    engine = make_engine_at(AT_HOME, deep_model, arenas, kv_block_tokens=4, kv_cache_tokens=room)
-    wiped: list[int] = []  # blocks that a preempted sequence has left
-    zero = engine._runner.zero
+    engine = make_engine_at(
+        AT_HOME, deep_model, arenas, kv_block_tokens=4, kv_cache_tokens=room, prefix_cache=False
+    )
+    begun: list[str] = []  # jobs whose first token was computed, again after preemption
+    build = engine._builder.build
 
-    def note(block_ids: tuple[int, ...]) -> None:
-        wiped.extend(block_ids)
-        zero(block_ids)
+    def note(step: Step, prompts: Mapping[str, Prompt]) -> StepTensors:
+        begun.extend(piece.sequence.job_id for piece in step.slices if piece.start == 0)
+        return build(step, prompts)
 
-    monkeypatch.setattr(engine._runner, "zero", note)
+    monkeypatch.setattr(engine._builder, "build", note)
     for name, request in zip("ab", requests, strict=True):
         engine.put(make_job(arenas, request, name))
     events = drain(engine)
-    assert len(wiped) > requests[1].num_tokens // 4
+    assert len(begun) > len(set(begun)) == 2
     assert taken(events) == {"a": False, "b": False}
     found = answers(events)
     assert found == {
