@@ -57,7 +57,7 @@ class EagerPatches:
 
 
 def _header(picture: Picture) -> ImageHeader:
-    assert picture.header is not None, "an image that is only named has nothing to send"
+    assert isinstance(picture.header, ImageHeader), "the bench shows pictures"
     return picture.header
 
 
