@@ -26,11 +26,13 @@ from workers.messages import (
     Finished,
     FromWorker,
     GenerateJob,
+    Region,
     Stats,
     Taken,
     Tokens,
 )
 from workers.pool import OutboxFull, Pool
+from workers.ranges import Allocator
 
 _LOST = "the worker that held this request is gone; try again"
 
@@ -65,6 +67,7 @@ class Ticket:
     job_id: str
     worker: int
     holdings: list[Holding]
+    regions: tuple[Region, ...]  # of its embeddings
     token_ids: list[int] = field(default_factory=list)
     end: Finished | Failed | None = None
     wake: asyncio.Event = field(default_factory=asyncio.Event)
@@ -90,7 +93,7 @@ class _Encoding:
 
     job: EncodeJob
     worker: int
-    leases: Sequence[Lease]
+    leases: Sequence[Lease[Allocator]]
     result: asyncio.Future[Encoded]
 
     def release(self) -> None:
@@ -128,7 +131,9 @@ class Dispatcher:
         loads = Counter(ticket.worker for ticket in self._tickets.values())
         return tuple(Candidate(view.index, view.name, loads[view.index]) for view in views)
 
-    async def encode(self, worker: int, job: EncodeJob, leases: Sequence[Lease]) -> Encoded:
+    async def encode(
+        self, worker: int, job: EncodeJob, leases: Sequence[Lease[Allocator]]
+    ) -> Encoded:
         """Have `worker` encode one image; the leases on its regions are held meanwhile.
 
         Cancelling it tells the worker; the regions stay held until the worker has let go.
@@ -150,7 +155,8 @@ class Dispatcher:
     def generate(self, worker: int, job: GenerateJob, holdings: list[Holding]) -> Ticket:
         """Have `worker` answer a prompt; what holds its embeddings is the ticket's from now on."""
         self._send(worker, job)
-        ticket = Ticket(job.job_id, worker, holdings)
+        regions = tuple(span.embeddings.region for span in job.spans)
+        ticket = Ticket(job.job_id, worker, holdings, regions)
         self._tickets[job.job_id] = ticket
         return ticket
 
@@ -171,7 +177,7 @@ class Dispatcher:
                 ticket.token_ids.extend(event.token_ids)
                 ticket.wake.set()
             case Taken() if event.job_id in self._tickets:
-                self._tickets[event.job_id].release()
+                self._taken(self._tickets[event.job_id], event)
             case Finished() if event.job_id in self._tickets:
                 self._end(self._tickets[event.job_id], event)
             case Stats():
@@ -202,6 +208,18 @@ class Dispatcher:
             self._metrics.stage_seconds.labels("decode").observe(event.decode_seconds)
         if not encoding.result.done():
             encoding.result.set_result(event)
+
+    def _taken(self, ticket: Ticket, event: Taken) -> None:
+        """The engine has its embeddings; those that it reads in place stay to the end."""
+        if event.is_copied:
+            ticket.release()
+        if ticket.regions:
+            self._metrics.stage_seconds.labels("transfer").observe(event.transfer_seconds)
+        for region in ticket.regions:
+            way = "cuda_ipc" if region.pool else "arena"
+            if region.arena == ticket.worker and not event.is_copied:
+                way = "same_process"
+            self._metrics.embedding_bytes.labels(way).inc(region.num_bytes)
 
     def _failed(self, event: Failed) -> None:
         encoding = self._encodings.pop(event.job_id, None)

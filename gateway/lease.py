@@ -1,20 +1,28 @@
-"""A reserved arena region with the number of those who still need it."""
+"""A reserved region with the number of those who still need it."""
 
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
-from workers.arena import Arena
 from workers.messages import Region
+from workers.ranges import Allocator
+
+Memory = TypeVar("Memory", bound=Allocator, covariant=True)
 
 
 @dataclass(slots=True)
-class Lease:
+class Lease(Generic[Memory]):
     """Gives its region back when its last holder lets go. Owned by the event loop."""
 
-    arena: Arena
+    arena: Memory
     region: Region
     num_holders: int = 1
 
-    def hold(self) -> "Lease":
+    @property
+    def is_lost(self) -> bool:
+        """Whether the memory went with the process that held it."""
+        return self.arena.is_closed
+
+    def hold(self) -> "Lease[Memory]":
         """Count one more holder."""
         self.num_holders += 1
         return self

@@ -82,6 +82,12 @@ class Metrics:
         self.embedding_evictions = self._counter(
             "fovea_embedding_evictions", "Images whose kept embeddings were dropped."
         )
+        self.embedding_bytes = Counter(
+            "fovea_embedding_bytes",
+            "Embeddings that engines took in, by way: same_process, arena or cuda_ipc.",
+            ["transport"],
+            registry=self.registry,
+        )
         self.images_rejected = Counter(
             "fovea_images_rejected",
             "Images refused, by stage and error code.",
@@ -105,10 +111,13 @@ class Metrics:
             "Cost, in patches, of images placed and not encoded yet; large ones count more.",
         )
         self.embedding_idle_bytes = self._worker_gauge(
-            "fovea_embedding_idle_bytes", "Embeddings kept in the arena though nobody needs them."
+            "fovea_embedding_idle_bytes", "Embeddings that are kept though nobody needs them."
         )
         self.arena_used_bytes = self._worker_gauge(
             "fovea_arena_used_bytes", "Arena bytes in use by requests."
+        )
+        self.pool_used_bytes = self._worker_gauge(
+            "fovea_feature_pool_used_bytes", "Feature pool bytes in use by requests."
         )
 
     def forget_worker(self, name: str) -> None:

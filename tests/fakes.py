@@ -27,6 +27,8 @@ from workers.messages import (
     Finished,
     FromWorker,
     GenerateJob,
+    MapPool,
+    PoolMapped,
     Ready,
     Start,
     Stats,
@@ -156,7 +158,7 @@ class FakeLanguage:
             self._events.append(Failed(job_id=job.job_id, kind="bad_input", message=message))
             return
         embeddings = [bytes(self._arenas.view(span.embeddings.region)) for span in job.spans]
-        self._events.append(Taken(job_id=job.job_id))
+        self._events.append(Taken(job_id=job.job_id, is_copied=True, transfer_seconds=0.0))
         ignore_eos = not job.sampling.stop_token_ids
         self._running[job.job_id] = _Answer(
             job=job,
@@ -164,6 +166,12 @@ class FakeLanguage:
             faults=frozenset(PROMPT_FAULTS[each] for each in prompt if each in PROMPT_FAULTS),
             deadline=time.monotonic() + job.seconds_left,
         )
+
+    def map_pool(self, message: MapPool) -> PoolMapped:
+        return PoolMapped(number=message.pool.number, failure="fakes read arenas")
+
+    def drop_pool(self, number: int) -> None:
+        pass
 
     def abort(self, job_id: str) -> None:
         if job_id in self._running:

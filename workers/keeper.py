@@ -11,12 +11,14 @@ from config.settings import WorkerSettings
 from workers.link import Launch, Link, describe_exit
 from workers.messages import (
     Abort,
+    DropPool,
     Encoded,
     EncodeJob,
     Failed,
     Finished,
     FromWorker,
     GenerateJob,
+    MapPool,
     Ready,
     Start,
     StartFailed,
@@ -119,6 +121,11 @@ class Keeper:
         else:
             self._link.send(message)
             self._jobs[message.job_id] = None
+
+    def tell(self, message: MapPool | DropPool) -> None:
+        """Queue a message that ends no job, unless the worker is not ready."""
+        if self._link is not None and self.is_ready:
+            self._link.send(message)
 
     async def keep(self) -> None:
         """Run the worker, life after life, until it is stopped or cannot start at first.

@@ -10,12 +10,14 @@ import msgspec
 
 from workers.messages import (
     Abort,
+    DropPool,
     Encoded,
     EncodeJob,
     Failed,
     Finished,
     FromWorker,
     GenerateJob,
+    MapPool,
     Start,
     Stats,
     Stop,
@@ -23,7 +25,7 @@ from workers.messages import (
     Tokens,
     ToWorker,
 )
-from workers.stage import Job, Stage
+from workers.stage import Answering, Job, Stage
 from workers.wire import Channel, job_id_of
 
 MAX_FAULTS_IN_A_ROW = 3
@@ -48,9 +50,10 @@ class Worker:
         self,
         channel: Channel,
         vision: Stage[EncodeJob] | None,
-        language: Stage[GenerateJob] | None,
+        language: Answering | None,
     ) -> None:
         self._channel = channel
+        self._engine = language
         self._vision = None if vision is None else _Desk(vision)
         self._language = None if language is None else _Desk(language)
         self._decoder = msgspec.msgpack.Decoder(ToWorker)
@@ -88,13 +91,26 @@ class Worker:
             case GenerateJob():
                 self._put(self._language, message)
             case Abort():
-                for desk in (self._vision, self._language):
-                    if desk is not None and message.job_id in desk.open_jobs:
-                        desk.stage.abort(message.job_id)
+                self._abort(message.job_id)
+            case MapPool() | DropPool():
+                self._share(message)
             case Stop():
                 self._told_to_stop = True
             case Start():
                 logger.error("a second Start was ignored")
+
+    def _abort(self, job_id: str) -> None:
+        for desk in (self._vision, self._language):
+            if desk is not None and job_id in desk.open_jobs:
+                desk.stage.abort(job_id)
+
+    def _share(self, message: MapPool | DropPool) -> None:
+        if self._engine is None:
+            logger.error("memory to read from was offered to a worker that reads none")
+        elif isinstance(message, MapPool):
+            self._channel.send(self._engine.map_pool(message))
+        else:
+            self._engine.drop_pool(message.number)
 
     def _put(self, desk: _Desk[Job] | None, job: Job) -> None:
         if desk is None:

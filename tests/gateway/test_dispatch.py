@@ -69,7 +69,7 @@ class Desk:
     dispatcher: Dispatcher
     arena: Arena
 
-    def lease(self, num_bytes: int = 1000) -> Lease:
+    def lease(self, num_bytes: int = 1000) -> Lease[Arena]:
         region = self.arena.allocate(num_bytes)
         assert region is not None
         return Lease(self.arena, region)
@@ -195,12 +195,26 @@ def test_tokens_pile_up_for_a_slow_reader_and_come_in_order(desk: Desk) -> None:
 
 def test_embeddings_are_given_back_when_taken_or_at_the_end(desk: Desk) -> None:
     async def work() -> None:
-        for name, event in (("a", Taken(job_id="a")), ("b", finished("b"))):
+        for name, event in (
+            ("a", Taken(job_id="a", is_copied=True, transfer_seconds=0.0)),
+            ("b", finished("b")),
+        ):
             lease = desk.lease()
             desk.dispatcher.generate(2, generate_job(name), [lease])
             assert desk.arena.num_bytes_used > 0
             desk.dispatcher.on_event(2, event)
             assert desk.arena.num_bytes_used == 0
+
+    run(work())
+
+
+def test_embeddings_that_are_read_in_place_are_given_back_at_the_end(desk: Desk) -> None:
+    async def work() -> None:
+        desk.dispatcher.generate(2, generate_job("a"), [desk.lease()])
+        desk.dispatcher.on_event(2, Taken(job_id="a", is_copied=False, transfer_seconds=0.0))
+        assert desk.arena.num_bytes_used > 0
+        desk.dispatcher.on_event(2, finished("a"))
+        assert desk.arena.num_bytes_used == 0
 
     run(work())
 

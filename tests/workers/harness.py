@@ -119,6 +119,7 @@ def children() -> list[int]:
 def start_message(model: str, roles: tuple[str, ...]) -> Start:
     """What a worker on the CPU is told; limits that nothing of the tests comes near."""
     return Start(
+        index=9,
         name="worker-9",
         device="cpu",
         roles=roles,
@@ -128,6 +129,8 @@ def start_message(model: str, roles: tuple[str, ...]) -> Start:
         log_level="info",
         max_context_tokens=0,
         max_vision_batch_patches=64,
+        feature_pool_bytes=0,
+        shares_feature_pool=False,
         kv_cache_tokens=0,
         kv_block_tokens=64,
         max_step_tokens=64,

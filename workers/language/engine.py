@@ -9,7 +9,9 @@ import torch
 from workers.arena import Arenas
 from workers.families import Layout
 from workers.families.decoder import Decoder
+from workers.features import ELSEWHERE, Home
 from workers.language.blocks import BlockPool
+from workers.language.embeddings import EmbeddingReader
 from workers.language.inputs import InputBuilder
 from workers.language.prompts import JobRefused, Prompt, PromptReader
 from workers.language.runner import Runner, default_kv_tokens
@@ -22,6 +24,8 @@ from workers.messages import (
     Finished,
     FromWorker,
     GenerateJob,
+    MapPool,
+    PoolMapped,
     Stats,
     Taken,
     Tokens,
@@ -50,6 +54,7 @@ class Engine:
         max_step_tokens: int,
         max_step_sequences: int,
         max_context_tokens: int,
+        home: Home = ELSEWHERE,
     ) -> None:
         """Allocate the KV cache; 0 means from free memory, and what the checkpoint allows."""
         allowed = layout.max_context_tokens
@@ -59,7 +64,8 @@ class Engine:
         self.kv_cache_tokens = num_blocks * kv_block_tokens
         self.max_context_tokens = min(allowed, self.kv_cache_tokens)
         self._runner = Runner(decoder, num_blocks, kv_block_tokens)
-        self._reader = PromptReader(decoder, layout, arenas, self.max_context_tokens)
+        self._embeddings = EmbeddingReader(decoder, arenas, home)
+        self._reader = PromptReader(decoder, layout, self._embeddings, self.max_context_tokens)
         self._builder = InputBuilder(decoder, self._runner.cache)
         self._blocks = BlockPool(num_blocks, kv_block_tokens)
         self._scheduler = Scheduler(self._blocks, max_step_tokens, max_step_sequences)
@@ -74,7 +80,10 @@ class Engine:
         return bool(self._sequences or self._outbox)
 
     def put(self, job: GenerateJob) -> None:
-        """Queue a job. Its embeddings are copied before this returns."""
+        """Queue a job. Its embeddings are copied before this returns, or read where they lie.
+
+        The latter are needed to the end, for a sequence that was preempted is computed anew.
+        """
         assert job.job_id not in self._sequences, f"job {job.job_id} was put twice"
         try:
             prompt = self._reader.read(job)
@@ -93,7 +102,21 @@ class Engine:
         self._sequences[job.job_id] = sequence
         self._prompts[job.job_id] = prompt
         self._scheduler.add(sequence)
-        self._outbox.append(Taken(job_id=job.job_id))
+        self._outbox.append(
+            Taken(
+                job_id=job.job_id,
+                is_copied=prompt.is_copied,
+                transfer_seconds=prompt.transfer_seconds,
+            )
+        )
+
+    def map_pool(self, message: MapPool) -> PoolMapped:
+        """Map memory that holds embeddings of another worker."""
+        return self._embeddings.map(message)
+
+    def drop_pool(self, number: int) -> None:
+        """Let such memory go; no job that was put needs it."""
+        self._embeddings.drop(number)
 
     def abort(self, job_id: str) -> None:
         """End a job and free what it holds; unknown or ended jobs are no error."""

@@ -3,11 +3,16 @@
 from collections.abc import Sequence
 
 from tests.workers.language.models import LentArenas, Model, Request
+from workers.features import ELSEWHERE, Home
 from workers.language.engine import Engine
 from workers.messages import Failed, Finished, FromWorker, GenerateJob, Tokens
 
 
 def make_engine(model: Model, arenas: LentArenas, **limits: int) -> Engine:
+    return make_engine_at(ELSEWHERE, model, arenas, **limits)
+
+
+def make_engine_at(home: Home, model: Model, arenas: LentArenas, **limits: int) -> Engine:
     defaults = {
         "kv_cache_tokens": 8192,
         "kv_block_tokens": 16,
@@ -15,7 +20,7 @@ def make_engine(model: Model, arenas: LentArenas, **limits: int) -> Engine:
         "max_step_sequences": 16,
         "max_context_tokens": 0,
     }
-    return Engine(model.decoder, model.layout, arenas, **(defaults | limits))
+    return Engine(model.decoder, model.layout, arenas, home=home, **(defaults | limits))
 
 
 def answers(events: list[FromWorker]) -> dict[str, list[int]]:

@@ -16,7 +16,9 @@ from tests.workers.language.models import (
     make_job,
     positions_for_library,
 )
+from workers.features import ELSEWHERE
 from workers.language.blocks import BlockPool
+from workers.language.embeddings import EmbeddingReader
 from workers.language.inputs import InputBuilder
 from workers.language.prompts import Prompt, PromptReader
 from workers.language.runner import Runner
@@ -43,7 +45,8 @@ def packed(
 ) -> tuple[Rows, int]:
     """Logits of every row that chooses a token, and how often a sequence was preempted."""
     arenas = LentArenas()
-    reader = PromptReader(model.decoder, model.layout, arenas, 4096)
+    embeddings = EmbeddingReader(model.decoder, arenas, ELSEWHERE)
+    reader = PromptReader(model.decoder, model.layout, embeddings, 4096)
     runner = Runner(model.decoder, num_blocks, block_tokens=2)
     builder = InputBuilder(model.decoder, runner.cache)
     scheduler = Scheduler(BlockPool(num_blocks, 2), max_step_tokens, 16)

@@ -64,7 +64,9 @@ def test_usage_and_reason_of_a_full_answer(deep_model: Model, arenas: LentArenas
         num_cached_tokens=0,
         num_completion_tokens=request.max_tokens,
     )
-    assert events[0] == Taken(job_id="a")
+    assert isinstance(events[0], Taken)
+    assert events[0].is_copied
+    assert 0 < events[0].transfer_seconds < 1
     assert len(answers(events)["a"]) == request.max_tokens
 
 
