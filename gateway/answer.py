@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gateway.dispatch import Ticket, to_error
+from gateway.errors import BadRequest, ServeError
 from gateway.prompt import Prompt
 from gateway.services import Services
 from gateway.sse import Usage
+from gateway.tensors import INVALID_TENSORS
 from gateway.text import TextStream
 from workers.messages import Failed, Finished
 
@@ -44,6 +46,7 @@ class Answer:
         self._services = services
         self._ticket = ticket
         self._text = TextStream(services.checkpoint.tokenizer, prompt.stop)
+        self._has_tensors = any(image.form == "tensors" for image in prompt.images)
         self._num_prompt_tokens = num_prompt_tokens
         self._num_image_tokens = num_image_tokens
         self._num_tokens = 0
@@ -57,31 +60,41 @@ class Answer:
         """
         batch = await self._ticket.next()
         if isinstance(batch.end, Failed):
-            raise to_error(batch.end)
+            raise self._error(batch.end)
         self._observe(len(batch.token_ids))
         text = self._text.push(batch.token_ids)
         if self._text.stopped:
             self._services.dispatcher.close(self._ticket)
-            return Piece(text, self._end("stop", self._num_tokens, 0))
+            return Piece(text, self._end("stop", self._num_tokens))
         if batch.end is None:
             return Piece(text, None)
         return self._last_piece(text, batch.end)
 
+    def _error(self, failed: Failed) -> ServeError:
+        if failed.kind == "not_finite" and self._has_tensors:
+            return BadRequest(
+                "the numbers of the images' tensors are too large for the model",
+                param="messages",
+                code=INVALID_TENSORS,
+            )
+        return to_error(failed)
+
     def _last_piece(self, text: str, end: Finished) -> Piece:
         text += self._text.finish()
         reason: FinishReason = "length" if end.reason == "length" else "stop"
-        return Piece(text, self._end(reason, end.num_completion_tokens, end.num_cached_tokens))
+        return Piece(text, self._end(reason, end.num_completion_tokens))
 
-    def _end(self, reason: FinishReason, num_completion_tokens: int, num_cached_tokens: int) -> End:
+    def _end(self, reason: FinishReason, num_completion_tokens: int) -> End:
         metrics = self._services.metrics
         metrics.prompt_tokens.inc(self._num_prompt_tokens)
         metrics.image_tokens.inc(self._num_image_tokens)
+        metrics.cached_tokens.inc(self._ticket.num_cached_tokens)
         metrics.completion_tokens.inc(num_completion_tokens)
         usage = Usage(
             prompt_tokens=self._num_prompt_tokens,
             completion_tokens=num_completion_tokens,
             image_tokens=self._num_image_tokens,
-            cached_tokens=num_cached_tokens,
+            cached_tokens=self._ticket.num_cached_tokens,
         )
         return End(reason, usage)
 

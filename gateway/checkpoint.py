@@ -15,8 +15,10 @@ from tokenizers.decoders import ByteLevel
 
 from gateway.prompt import SamplingDefaults
 from gateway.template import ChatTemplate, compile_template
+from gateway.tiktoken_vocabulary import FILE_NAME, read_vocabulary
 from workers.families import Layout, UnsupportedCheckpoint, load_layout, read_json
 
+TOKENIZER_FILE = "tokenizer.json"
 NAMED_TOKENS = (
     "bos_token",
     "eos_token",
@@ -33,8 +35,9 @@ class Checkpoint:
     """The text side of one checkpoint, read once at start.
 
     `control_ids` are the tokens that give a prompt its structure: those that the tokenizer holds
-    for special, and those that the configuration names, such as image placeholders. A caller's
-    text never becomes one of them. `control_pattern` matches their spellings, longest first.
+    for special, and those that the configuration names, such as image placeholders; in tiktoken's
+    form every added token. A caller's text never becomes one of them. `control_pattern` matches
+    their spellings, longest first.
     """
 
     tokenizer: Tokenizer
@@ -57,12 +60,15 @@ def load_checkpoint(model: Path) -> Checkpoint:
     generation = _read_optional(model / "generation_config.json")
     sections = (generation, config, config.get("text_config") or {})
     named, unnamed = _read_special_tokens(model)
-    tokenizer = _read_tokenizer(model, [*named.values(), *unnamed])
+    is_tiktoken = not (model / TOKENIZER_FILE).exists() and (model / FILE_NAME).exists()
+    tokenizer = read_vocabulary(model) if is_tiktoken else _read_tokenizer(model)
+    _mark_special(tokenizer, [*named.values(), *unnamed])
+    _check_special(tokenizer, model)
     added = tokenizer.get_added_tokens_decoder()
     if layout.image_token_id not in added:
-        raise UnsupportedCheckpoint(f"{model}: tokenizer.json has no token for images")
-    special = {index for index, token in added.items() if token.special}
-    control = special | (added.keys() & {layout.image_token_id, *_named_ids(config)})
+        raise UnsupportedCheckpoint(f"{model}: the tokenizer has no token for images")
+    control = {layout.image_token_id, *_named_ids(config)} & added.keys()
+    control |= {index for index, token in added.items() if token.special or is_tiktoken}
     spellings = [added[index].content for index in control]
     return Checkpoint(
         tokenizer=tokenizer,
@@ -85,10 +91,12 @@ def _read_optional(path: Path) -> dict[str, Any]:
     return read_json(path) if path.exists() else {}
 
 
-def _read_tokenizer(model: Path, special: Sequence[str]) -> Tokenizer:
-    path = model / "tokenizer.json"
+def _read_tokenizer(model: Path) -> Tokenizer:
+    path = model / TOKENIZER_FILE
     if not path.exists():
-        raise UnsupportedCheckpoint(f"{model}: no tokenizer.json; other forms are not supported")
+        raise UnsupportedCheckpoint(
+            f"{model}: no {TOKENIZER_FILE} and no {FILE_NAME}; other forms are not supported"
+        )
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises nothing narrower
@@ -98,11 +106,6 @@ def _read_tokenizer(model: Path, special: Sequence[str]) -> Tokenizer:
         raise UnsupportedCheckpoint(f"{path}: only byte-level decoders are supported")
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    _mark_special(tokenizer, special)
-    for token in tokenizer.get_added_tokens_decoder().values():
-        if token.special and token.normalized and tokenizer.normalizer is not None:
-            # Other spellings of it would be found as well, and a caller could write those.
-            raise UnsupportedCheckpoint(f"{path}: token {token.content!r} is normalised")
     return tokenizer
 
 
@@ -114,6 +117,13 @@ def _mark_special(tokenizer: Tokenizer, special: Sequence[str]) -> None:
         if not token.special and tokenizer.token_to_id(text) is not None:
             token.special = True
             tokenizer.add_special_tokens([token])
+
+
+def _check_special(tokenizer: Tokenizer, model: Path) -> None:
+    for token in tokenizer.get_added_tokens_decoder().values():
+        if token.special and token.normalized and tokenizer.normalizer is not None:
+            # Other spellings of it would be found as well, and a caller could write those.
+            raise UnsupportedCheckpoint(f"{model}: token {token.content!r} is normalised")
 
 
 def _read_special_tokens(model: Path) -> tuple[dict[str, str], list[str]]:

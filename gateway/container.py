@@ -21,6 +21,10 @@ MAX_TIFF_VALUES = 16_384  # of one tag that is no text: strips, tiles, resolutio
 _START_OF_SCAN = 0xDA
 _END_OF_IMAGE = 0xD9
 _APP1 = 0xE1
+_APP14 = 0xEE
+_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # those three are tables
+_PLAIN_FRAMES = (0xC0, 0xC1, 0xC2)  # baseline, extended, progressive
+_END_OF_FILE = b"\xff\xd9"
 _PNG_SIGNATURE_BYTES = 8
 # Of the chunks that a reader may skip: transparency and animation.
 _PNG_PIXEL_EXTRAS = (b"tRNS", b"acTL", b"fcTL", b"fdAT")
@@ -57,6 +61,34 @@ def _jpeg_segments(data: bytes) -> Iterator[tuple[int, int]]:
         yield marker, start + 2
         length = struct.unpack_from(">H", data, start)[0]
         found = _NEXT_MARKER.search(data, start + length)
+
+
+def is_plain_jpeg(data: bytes) -> bool:
+    """Whether every decoder reads a JPEG alike: Huffman codes, 8 bits, gray or YCbCr, and whole.
+
+    The rest is inks, RGB without a change of colours, arithmetic codes, lossless or cut off; each
+    of these some decoders refuse, or take for something else.
+    """
+    frame, is_untransformed = b"", False
+    for marker, start in _jpeg_segments(data):
+        content = data[start : start + 15]
+        if marker in _FRAMES:
+            frame = content if marker in _PLAIN_FRAMES else b""
+        elif marker == _APP14 and content[:5] == b"Adobe":
+            is_untransformed = content[11:12] == b"\0"
+        elif marker == _START_OF_SCAN:
+            is_whole = data.find(_END_OF_FILE, start) >= 0
+            return is_whole and _has_plain_colours(frame, is_untransformed)
+    return False
+
+
+def _has_plain_colours(frame: bytes, is_untransformed: bool) -> bool:
+    """Whether a frame header, from its precision on, tells 8 bits of gray or of YCbCr."""
+    precision, num_components, names = frame[:1], frame[5:6], frame[6::3]
+    is_rgb = is_untransformed or names == b"RGB"
+    return precision == b"\x08" and (
+        num_components == b"\1" or (num_components == b"\3" and not is_rgb)
+    )
 
 
 def find_png_exif(data: bytes) -> bytes:

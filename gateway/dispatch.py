@@ -1,8 +1,10 @@
 """Jobs out to workers, their events back to whoever waits; every job ends exactly once."""
 
 import asyncio
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from gateway.errors import (
     BadRequest,
@@ -13,9 +15,9 @@ from gateway.errors import (
     WorkerFailed,
     WorkerLost,
 )
+from gateway.lease import Lease
 from gateway.metrics import Metrics
-from gateway.place import Candidate, cost
-from workers.arena import Arena
+from gateway.place import Candidate
 from workers.messages import (
     Abort,
     Encoded,
@@ -25,33 +27,27 @@ from workers.messages import (
     FromWorker,
     GenerateJob,
     Region,
+    Started,
     Stats,
     Taken,
     Tokens,
 )
 from workers.pool import OutboxFull, Pool
+from workers.ranges import Allocator
 
 _LOST = "the worker that held this request is gone; try again"
 
 
-@dataclass(slots=True)
-class Lease:
-    """A reserved arena region, given back when its last holder lets go. Owned by the event loop."""
+class Undecoded(Exception):
+    """The owner could not read the image's file; it takes pixels instead."""
 
-    arena: Arena
-    region: Region
-    num_holders: int = 1
 
-    def hold(self) -> "Lease":
-        """Count one more holder."""
-        self.num_holders += 1
-        return self
+class Holding(Protocol):
+    """Something that a job keeps in its place."""
 
     def release(self) -> None:
-        """Let go once per hold; the last one frees the region."""
-        self.num_holders -= 1
-        if self.num_holders == 0:
-            self.arena.free(self.region)
+        """Let it go; called once."""
+        ...
 
 
 @dataclass(slots=True)
@@ -71,8 +67,10 @@ class Ticket:
 
     job_id: str
     worker: int
-    leases: list[Lease]
+    holdings: list[Holding]
+    regions: tuple[Region, ...]  # of its embeddings
     token_ids: list[int] = field(default_factory=list)
+    num_cached_tokens: int = 0  # of the prompt; known when the first token comes
     end: Finished | Failed | None = None
     wake: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -85,10 +83,10 @@ class Ticket:
         return batch
 
     def release(self) -> None:
-        """Give the embeddings' regions back; twice does nothing."""
-        for lease in self.leases:
-            lease.release()
-        self.leases.clear()
+        """Let the embeddings go; twice does nothing."""
+        for holding in self.holdings:
+            holding.release()
+        self.holdings.clear()
 
 
 @dataclass(slots=True)
@@ -97,8 +95,13 @@ class _Encoding:
 
     job: EncodeJob
     worker: int
-    lease: Lease
+    leases: Sequence[Lease[Allocator]]
     result: asyncio.Future[Encoded]
+
+    def release(self) -> None:
+        """Give the regions back."""
+        for lease in self.leases:
+            lease.release()
 
 
 class Dispatcher:
@@ -118,40 +121,32 @@ class Dispatcher:
         """Jobs that have not had their last event."""
         return len(self._encodings) + len(self._tickets)
 
-    def candidates(self, role: str) -> tuple[Candidate, ...]:
-        """The ready workers of a role with the work they hold.
+    def engines(self) -> tuple[Candidate, ...]:
+        """The ready engines with the number of prompts that each holds.
 
         Raises:
             NotReady: there is none.
         """
-        views = self._pool.fleet().holding(role)
+        views = self._pool.fleet().holding("language")
         if not views:
-            raise NotReady(f"no worker with the role {role} is ready")
-        loads = {view.index: 0.0 for view in views}
-        for worker, load in self._loads(role):
-            if worker in loads:
-                loads[worker] += load
+            raise NotReady("no worker with the role language is ready")
+        loads = Counter(ticket.worker for ticket in self._tickets.values())
         return tuple(Candidate(view.index, view.name, loads[view.index]) for view in views)
 
-    def _loads(self, role: str) -> Iterator[tuple[int, float]]:
-        if role == "vision":
-            for encoding in self._encodings.values():
-                yield encoding.worker, cost(encoding.job.plan)
-        else:
-            for ticket in self._tickets.values():
-                yield ticket.worker, 1.0
-
-    async def encode(self, worker: int, job: EncodeJob, lease: Lease) -> Encoded:
-        """Have `worker` encode one image; the lease on its regions is held meanwhile.
+    async def encode(
+        self, worker: int, job: EncodeJob, leases: Sequence[Lease[Allocator]]
+    ) -> Encoded:
+        """Have `worker` encode one image; the leases on its regions are held meanwhile.
 
         Cancelling it tells the worker; the regions stay held until the worker has let go.
 
         Raises:
             ServeError: the job failed, ran out of time, or its worker died.
+            Undecoded: the payload was a file that the owner cannot read.
         """
         result: asyncio.Future[Encoded] = asyncio.get_running_loop().create_future()
         self._send(worker, job)
-        encoding = _Encoding(job, worker, lease.hold(), result)
+        encoding = _Encoding(job, worker, [lease.hold() for lease in leases], result)
         self._encodings[job.job_id] = encoding
         try:
             return await encoding.result
@@ -159,11 +154,11 @@ class Dispatcher:
             self._abort(worker, job.job_id)
             raise
 
-    def generate(self, worker: int, job: GenerateJob, leases: list[Lease]) -> Ticket:
-        """Have `worker` answer a prompt whose embeddings lie in the leased regions."""
+    def generate(self, worker: int, job: GenerateJob, holdings: list[Holding]) -> Ticket:
+        """Have `worker` answer a prompt; what holds its embeddings is the ticket's from now on."""
         self._send(worker, job)
-        held = [lease.hold() for lease in leases]
-        ticket = Ticket(job.job_id, worker, held)
+        regions = tuple(span.embeddings.region for span in job.spans)
+        ticket = Ticket(job.job_id, worker, holdings, regions)
         self._tickets[job.job_id] = ticket
         return ticket
 
@@ -183,8 +178,10 @@ class Dispatcher:
                 ticket = self._tickets[event.job_id]
                 ticket.token_ids.extend(event.token_ids)
                 ticket.wake.set()
+            case Started() if event.job_id in self._tickets:
+                self._tickets[event.job_id].num_cached_tokens = event.num_cached_tokens
             case Taken() if event.job_id in self._tickets:
-                self._tickets[event.job_id].release()
+                self._taken(self._tickets[event.job_id], event)
             case Finished() if event.job_id in self._tickets:
                 self._end(self._tickets[event.job_id], event)
             case Stats():
@@ -205,21 +202,36 @@ class Dispatcher:
         encoding = self._encodings.pop(event.job_id, None)
         if encoding is None:
             return
-        encoding.lease.release()
+        encoding.release()
         self._metrics.images_encoded.inc()
         self._metrics.image_patches.inc(encoding.job.plan.num_patches)
-        for stage in ("queue", "preprocess", "encode"):
+        for stage in ("queue", "preprocess", "digest", "encode"):
             seconds = getattr(event, f"{stage}_seconds")
             self._metrics.stage_seconds.labels(stage).observe(seconds)
+        if event.decode_seconds:  # by the owner; what the gateway decodes, it observes there
+            self._metrics.stage_seconds.labels("decode").observe(event.decode_seconds)
         if not encoding.result.done():
             encoding.result.set_result(event)
+
+    def _taken(self, ticket: Ticket, event: Taken) -> None:
+        """The engine has its embeddings; those that it reads in place stay to the end."""
+        if event.is_copied:
+            ticket.release()
+        if ticket.regions:
+            self._metrics.stage_seconds.labels("transfer").observe(event.transfer_seconds)
+        for region in ticket.regions:
+            way = "cuda_ipc" if region.pool else "arena"
+            if region.arena == ticket.worker and not event.is_copied:
+                way = "same_process"
+            self._metrics.embedding_bytes.labels(way).inc(region.num_bytes)
 
     def _failed(self, event: Failed) -> None:
         encoding = self._encodings.pop(event.job_id, None)
         if encoding is not None:
-            encoding.lease.release()
+            encoding.release()
             if not encoding.result.done():
-                encoding.result.set_exception(to_error(event))
+                undecoded = event.kind == "undecoded"
+                encoding.result.set_exception(Undecoded() if undecoded else to_error(event))
         elif event.job_id in self._tickets:
             self._end(self._tickets[event.job_id], event)
 
@@ -235,6 +247,7 @@ class Dispatcher:
         waiting = event.num_waiting + event.num_images_waiting
         self._metrics.worker_waiting.labels(name).set(waiting)
         self._metrics.kv_used_tokens.labels(name).set(event.kv_used_tokens)
+        self._metrics.kv_cached_tokens.labels(name).set(event.kv_cached_tokens)
 
 
 def to_error(failed: Failed) -> ServeError:
@@ -246,5 +259,5 @@ def to_error(failed: Failed) -> ServeError:
             return DeadlinePassed("the request's time limit ran out")
         case "lost":
             return WorkerLost(_LOST)
-        case "internal":
+        case "internal" | "undecoded" | "not_finite":
             return WorkerFailed("a worker failed on this request")

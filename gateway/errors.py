@@ -110,6 +110,18 @@ class ImageRejected(CallerError):
         self.index = index
         self.stage = stage
         self.retryable = retryable
+        self._reason = message
+
+    def about(self, index: int, param: str) -> "ImageRejected":
+        """The same fault in an equal image of another request, or at another place."""
+        return type(self)(
+            self._reason,
+            index=index,
+            stage=self.stage,
+            param=param,
+            code=self.code,
+            retryable=self.retryable,
+        )
 
     def extra(self) -> dict[str, Any]:
         return {

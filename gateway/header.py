@@ -24,6 +24,7 @@ from gateway.container import (
     check_tiff,
     find_png_exif,
     is_animated_gif,
+    is_plain_jpeg,
     read_orientation,
     strip_png,
 )
@@ -87,6 +88,7 @@ class ImageHeader:
     height: int  # as stored
     orientation: int  # EXIF's, 1 to 8; 1 is upright
     has_alpha: bool
+    is_plain_jpeg: bool  # one that all decoders read alike
     num_frames: int  # 2 stands for two or more; only the first is used
     mode: str  # the library's name of the pixel form
 
@@ -207,6 +209,7 @@ def _describe(picture: ImageFile.ImageFile, data: bytes, name: str) -> ImageHead
         # None for a TIFF: the library turns it by itself and tells its size as displayed.
         orientation=read_orientation(exif),
         has_alpha=picture.mode in ALPHA_MODES or "transparency" in picture.info,
+        is_plain_jpeg=name == "JPEG" and is_plain_jpeg(data),
         num_frames=2 if is_animated else 1,
         mode=picture.mode,
     )

@@ -1,41 +1,29 @@
-"""The life of one request as one sentence: fetch, plan, tokenise, place, encode, generate."""
+"""The life of one request as one sentence: fetch, plan, tokenise, encode, generate."""
 
-import asyncio
 import time
-from collections.abc import Coroutine, Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import Any, TypeVar
 
 import anyio.to_thread
 
 from gateway.admit import Permit
 from gateway.answer import Answer
-from gateway.dispatch import Lease, Ticket
-from gateway.errors import ImageRejected, ServeError
+from gateway.dispatch import Holding, Ticket
+from gateway.embeddings import Entry
+from gateway.errors import ImageRejected
 from gateway.fetch import SourceImage
+from gateway.flight import Picture
+from gateway.flow import together
 from gateway.header import ImageHeader, read_header
-from gateway.identity import source_digest
-from gateway.payload import decode_pixels
-from gateway.place import ImageTask, Placement, place
+from gateway.identity import FILE, source_digest
+from gateway.names import Shown, image_not_kept
+from gateway.place import ImageTask, place
 from gateway.prompt import ImageRef, Prompt
 from gateway.services import Services
-from gateway.shelf import Shelf, reserve_shelves
+from gateway.tensors import TensorHeader, check_tensors, read_tensors
 from gateway.text import PromptTokens, build
 from workers.families import ImageShapeError
 from workers.families.plan import ImagePlan
-from workers.messages import EncodeJob, GenerateJob, Pixels, Span, TensorRef
-
-Result = TypeVar("Result")
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """One image with what its header told."""
-
-    source: SourceImage
-    header: ImageHeader
-    task: ImageTask
+from workers.messages import GenerateJob, Span
 
 
 class Journey:
@@ -57,37 +45,76 @@ class Journey:
         """
         pictures = await together(self._look(image) for image in self._prompt.images)
         tokens = await self._tokenise(tuple(picture.task.plan for picture in pictures))
-        placement = self._place(pictures)
-        with ExitStack() as desk:  # the regions; the ticket holds on to those it still needs
-            shelves = await self._reserve(pictures, placement, desk)
-            spans = await together(
-                self._encode(picture, tokens, shelves[picture.task.index]) for picture in pictures
-            )
-            leases = list({shelf.owner: shelf.lease for shelf in shelves.values()}.values())
-            ticket = self._generate(tokens, placement.engine, tuple(spans), leases)
+        with ExitStack() as desk:
+            encoder, request_id = self._services.encoder, self._prompt.request_id
+            entries, seats = await encoder.obtain(pictures, request_id, desk)
+            self._learn_names(pictures)
+            ticket = self._generate(tokens, entries, list(seats))
+            desk.pop_all()  # the seats are the ticket's, until the engine has what it needs
         cleanup.callback(self._services.dispatcher.close, ticket)
-        num_image_tokens = sum(span.num_tokens for span in spans)
+        num_image_tokens = sum(entry.plan.num_tokens for entry in entries)
         return Answer(self._services, self._prompt, ticket, tokens.num_tokens, num_image_tokens)
 
     async def _look(self, image: ImageRef) -> Picture:
+        if image.source is None:
+            return self._recall(image)
         services = self._services
         with services.metrics.stage("fetch"):
             source = await services.fetcher.fetch(image)
         if isinstance(image.source, str):
             self._permit.hold(len(source.data))
         services.metrics.image_bytes.inc(len(source.data))
+        look = self._look_at_file if image.form == "file" else self._look_at_tensors
+        return await look(source)
+
+    async def _look_at_file(self, source: SourceImage) -> Picture:
+        services = self._services
         with services.metrics.stage("header"):
             header = await services.decode_pool.run(
                 self._prompt.request_id, read_header, source, services.settings.images
             )
-        plan = self._plan(source, header)
-        digest = await source_digest(source, services.digest_key)
         services.metrics.image_pixels.inc(header.width * header.height)
-        return Picture(source, header, ImageTask(image.index, plan, digest))
+        return await self._picture(source, header, FILE)
 
-    def _plan(self, source: SourceImage, header: ImageHeader) -> ImagePlan:
+    async def _look_at_tensors(self, file: SourceImage) -> Picture:
+        services = self._services
+        with services.metrics.stage("header"):
+            source, header = await services.decode_pool.run(
+                self._prompt.request_id, read_tensors, file
+            )
+        return await self._picture(source, header, header.frame)
+
+    async def _picture(
+        self, source: SourceImage, header: ImageHeader | TensorHeader, kind: bytes
+    ) -> Picture:
+        plan = self._plan(source, header)
+        if isinstance(header, TensorHeader):
+            check_tensors(source, header, plan)
+        tenant, key = self._prompt.tenant, self._services.digest_key
+        digest = await source_digest(source.data, plan, tenant, key, kind)
+        return Picture(source, header, ImageTask(source.index, plan, digest))
+
+    def _recall(self, image: ImageRef) -> Picture:
+        """An image that was shown before, by the caller's name for it."""
+        shown = self._services.names.find(self._prompt.tenant, image.name or "")
+        if shown is None or shown.form != image.form:
+            raise image_not_kept(image.index, image.param)
+        source = SourceImage(image.index, image.param, b"")
+        return Picture(source, None, ImageTask(image.index, shown.plan, shown.digest))
+
+    def _learn_names(self, pictures: list[Picture]) -> None:
+        """Note the callers' names of images that have been encoded."""
+        for image, picture in zip(self._prompt.images, pictures, strict=True):
+            if image.name is not None:
+                shown = Shown(picture.task.digest, picture.task.plan, image.form)
+                self._services.names.learn(self._prompt.tenant, image.name, shown)
+
+    def _plan(self, source: SourceImage, header: ImageHeader | TensorHeader) -> ImagePlan:
+        layout, backend = self._services.checkpoint.layout, self._services.backend
         try:
-            return self._services.checkpoint.layout.plan(header.displayed_size, "cpu")
+            if isinstance(header, TensorHeader):
+                return layout.plan_grid(header.grid, backend)
+            return layout.plan(header.displayed_size, backend)
         except ImageShapeError as error:
             raise ImageRejected(
                 str(error),
@@ -105,72 +132,27 @@ class Journey:
                 build, self._prompt, plans, services.checkpoint, limit
             )
 
-    def _place(self, pictures: list[Picture]) -> Placement:
-        dispatcher = self._services.dispatcher
-        with self._services.metrics.stage("place"):
-            owners = dispatcher.candidates("vision") if pictures else ()
-            engines = dispatcher.candidates("language")
-            return place(tuple(picture.task for picture in pictures), owners, engines)
-
-    async def _reserve(
-        self, pictures: list[Picture], placement: Placement, cleanup: ExitStack
-    ) -> dict[int, Shelf]:
-        tasks = [picture.task for picture in pictures]
-        with self._services.metrics.stage("reserve"):
-            return await reserve_shelves(self._services.pool, tasks, placement, cleanup)
-
-    async def _encode(self, picture: Picture, tokens: PromptTokens, shelf: Shelf) -> Span:
-        task, services = picture.task, self._services
-        with services.metrics.stage("decode"):
-            pixels = await services.decode_pool.run(
-                self._prompt.request_id, decode_pixels, picture.source, picture.header, task.plan
-            )
-        shelf.lease.arena.view(shelf.pixels)[:] = pixels
-        job = self._encode_job(task, shelf)
-        encoded = await services.dispatcher.encode(shelf.owner, job, shelf.lease)
-        return Span(
-            start=tokens.image_starts[task.index],
-            num_tokens=task.plan.num_tokens,
-            grid=task.plan.grid,
-            embeddings=TensorRef(shelf.embeddings, encoded.dtype, encoded.shape),
-        )
-
-    def _encode_job(self, task: ImageTask, shelf: Shelf) -> EncodeJob:
-        height, width = task.plan.resized_size
-        return EncodeJob(
-            job_id=f"{self._prompt.request_id}/{task.index}",
-            plan=task.plan,
-            payload=Pixels(shelf.pixels, height, width),
-            target=shelf.embeddings,
-            seconds_left=self._seconds_left(),
-        )
-
     def _generate(
-        self, tokens: PromptTokens, engine: int, spans: tuple[Span, ...], leases: list[Lease]
+        self, tokens: PromptTokens, entries: list[Entry], holdings: list[Holding]
     ) -> Ticket:
+        spans = [
+            Span(
+                start=start,
+                num_tokens=entry.plan.num_tokens,
+                grid=entry.plan.grid,
+                embeddings=entry.tensor,
+                identity=entry.identity,
+            )
+            for start, entry in zip(tokens.image_starts, entries, strict=True)
+        ]
         job = GenerateJob(
             job_id=self._prompt.request_id,
+            salt=self._prompt.tenant,
             token_ids=tokens.token_ids,
             spans=tuple(sorted(spans, key=lambda span: span.start)),
             sampling=tokens.sampling,
-            seconds_left=self._seconds_left(),
+            seconds_left=self._prompt.deadline - time.monotonic(),
         )
-        return self._services.dispatcher.generate(engine, job, leases)
-
-    def _seconds_left(self) -> float:
-        return self._prompt.deadline - time.monotonic()
-
-
-async def together(work: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:
-    """Run coroutines at once and give their results in order; the first failure ends the rest."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one) for one in work]
-    except BaseExceptionGroup as failures:
-        raise _first(failures) from None
-    return [task.result() for task in tasks]
-
-
-def _first(failures: BaseExceptionGroup[BaseException]) -> BaseException:
-    ours = [error for error in failures.exceptions if isinstance(error, ServeError)]
-    return ours[0] if ours else failures.exceptions[0]
+        dispatcher = self._services.dispatcher
+        engine = place((), (), dispatcher.engines()).engine
+        return dispatcher.generate(engine, job, holdings)

@@ -1,160 +1,127 @@
-"""A `SourceImage` and its plan in, RGB pixels of the planned size out; and the pool that does it.
+"""An image and its plan in, the bytes that its owner gets out: which form they have, and how many.
 
-The order of steps is fixed, because it decides the bits: decode the first frame, to RGB or RGBA,
-turn upright, resize (Pillow's own bicubic, premultiplied under alpha), lay on the background.
+The form is decided by one rule from what is known before decoding, so that room for the bytes can
+be taken first.
 """
 
-import os
-from collections.abc import Callable
-from heapq import heapify, heappop, heappush
-from typing import NamedTuple, TypeVar, TypeVarTuple
+from typing import Literal
 
-import anyio
-import anyio.to_thread
 import numpy as np
 from PIL import Image
 
+from config.settings import ImageSettings
+from config.workers import WorkerSpec
+from gateway.decode import decode
 from gateway.fetch import SourceImage
-from gateway.header import ALPHA_MODES, ImageHeader, blame_image, open_picture
-from workers.families.plan import ImagePlan
+from gateway.header import ImageHeader
+from workers.families.ground import lay_on
+from workers.families.plan import Backend, ImagePlan
+from workers.messages import JpegBytes, Payload, Pixels, Region
 
-Arguments = TypeVarTuple("Arguments")
-Result = TypeVar("Result")
+Form = Literal["jpeg", "source", "resized"]
 
-# What makes a picture upright, by EXIF orientation.
-_TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
+# Source pixels travel as long as they take no more bytes than the float32 patches of the largest
+# resized picture would. The bound is the family's and not this image's: a resized size goes up in
+# steps, and a rule that compares with it would flip back and forth as an image grows.
+_SOURCE_FACTOR = 4
 
 
-def decode_pixels(image: SourceImage, header: ImageHeader, plan: ImagePlan) -> bytes:
-    """Decode one image: uint8 RGB, [height, width, 3] of `plan.resized_size`, tightly packed.
+def image_backend(specs: tuple[WorkerSpec, ...], images: ImageSettings) -> Backend:
+    """Where images are decoded and preprocessed, decided once for all of them.
 
-    Pure and blocking, so it belongs in a `DecodePool`. 16-bit values are scaled, not clipped.
+    On CUDA if every owner has such a device, unless the operator forces the CPU.
+    """
+    owners = [spec for spec in specs if "vision" in spec.roles]
+    all_cuda = all(spec.device.startswith("cuda") for spec in owners)
+    return "cuda" if all_cuda and not images.force_cpu_image_preprocessing else "cpu"
+
+
+def choose_form(header: ImageHeader, plan: ImagePlan, max_resized_pixels: int) -> Form:
+    """Which form of an image its owner gets; as an image grows, it changes once at most.
+
+    Args:
+        header: the image's header.
+        plan: the image's plan.
+        max_resized_pixels: the family's upper bound of height times width after resizing.
+    """
+    is_jpeg = header.is_plain_jpeg and plan.backend == "cuda"
+    return "jpeg" if is_jpeg else choose_pixels(header, plan, max_resized_pixels)
+
+
+def choose_pixels(
+    header: ImageHeader, plan: ImagePlan, max_resized_pixels: int
+) -> Literal["source", "resized"]:
+    """As `choose_form`, for an image that is decoded here, as when its owner could not."""
+    num_bytes = _num_values("source", header, plan)
+    is_small = num_bytes <= _SOURCE_FACTOR * 3 * max_resized_pixels
+    return "source" if is_small and plan.backend == "cuda" else "resized"
+
+
+def payload_bytes(form: Form, image: SourceImage, header: ImageHeader, plan: ImagePlan) -> int:
+    """How many bytes `make_bytes` gives, to the byte, before anything is decoded."""
+    return len(image.data) if form == "jpeg" else _num_values(form, header, plan)
+
+
+def make_bytes(image: SourceImage, header: ImageHeader, plan: ImagePlan, form: Form) -> bytes:
+    """The bytes of an image in one form. Pure and blocking, so it belongs in a `DecodePool`.
 
     Raises:
         ImageRejected: stage decode; the pixel data is damaged or incomplete.
     """
-    with blame_image(image, "decode"):
-        picture: Image.Image = open_picture(image.data, header.format)
-        # A TIFF turns itself while it loads; it shall not listen to an orientation in its XMP.
-        picture.info.pop("xmp", None)
-        picture.load()
-        picture = _to_colour(picture)
-    if header.orientation in _TURNS:
-        picture = picture.transpose(_TURNS[header.orientation])
+    if form == "jpeg":
+        return image.data
+    picture = decode(image, header, _has_alpha(header, plan))
+    return (_resized(picture, plan) if form == "resized" else picture).tobytes()
+
+
+def as_payload(form: Form, region: Region, header: ImageHeader, plan: ImagePlan) -> Payload:
+    """What tells the owner how to read the bytes that lie in `region`."""
+    if form == "jpeg":
+        return JpegBytes(region, header.orientation)
+    height, width, channels = _shape(form, header, plan)
+    return Pixels(region, height, width, channels, form)
+
+
+def _num_values(form: Form, header: ImageHeader, plan: ImagePlan) -> int:
+    height, width, channels = _shape(form, header, plan)
+    return height * width * channels
+
+
+def _shape(form: Form, header: ImageHeader, plan: ImagePlan) -> tuple[int, int, Literal[3, 4]]:
+    if form == "resized":
+        return *plan.resized_size, 3
+    return *header.displayed_size, 4 if _has_alpha(header, plan) else 3
+
+
+def _has_alpha(header: ImageHeader, plan: ImagePlan) -> bool:
+    """Whether transparency matters; without a ground it is dropped before anything else."""
+    return header.has_alpha and plan.background is not None
+
+
+def _resized(picture: Image.Image, plan: ImagePlan) -> Image.Image:
+    """To RGB of the planned size, on the plan's background; the same bits as an owner's."""
+    if plan.background and plan.background.stage == "before_resize":
+        picture = _on_ground(picture, plan)
+    return _on_ground(_resample(picture, plan), plan)
+
+
+def _on_ground(picture: Image.Image, plan: ImagePlan) -> Image.Image:
+    if picture.mode == "RGB" or plan.background is None:
+        return picture
+    return Image.fromarray(lay_on(np.asarray(picture), plan.background))
+
+
+def _resample(picture: Image.Image, plan: ImagePlan) -> Image.Image:
+    """Resize by the library, one pass at a time: which goes first is the plan's to say."""
     height, width = plan.resized_size
-    picture = picture.resize((width, height), Image.Resampling.BICUBIC)
-    if picture.mode == "RGBA":
-        ground = Image.new("RGB", picture.size, plan.background)
-        ground.paste(picture, mask=picture)
-        picture = ground
-    return picture.tobytes()
-
-
-def _to_colour(picture: Image.Image) -> Image.Image:
-    """To RGBA where anything may be transparent, else to RGB."""
-    transparent = picture.info.get("transparency")
-    if picture.mode.startswith("I;16"):
-        return _scale_16_bits(picture, transparent)
-    if picture.mode in ALPHA_MODES or transparent is not None:
-        return picture.convert("RGBA")
-    return picture.convert("RGB")
-
-
-def _scale_16_bits(picture: Image.Image, transparent: int | None) -> Image.Image:
-    values = np.asarray(picture).astype(np.uint32)
-    gray = ((values + 128) // 257).astype(np.uint8)  # 65535 becomes 255, rounded to nearest
-    channels = [gray, gray, gray]
-    if transparent is not None:
-        channels.append(np.where(values == transparent, 0, 255).astype(np.uint8))
-    return Image.fromarray(np.stack(channels, axis=-1))
-
-
-class Turn(NamedTuple):
-    """The place of a job in the order; smaller goes first."""
-
-    round: int
-    is_continued: bool  # the request had other jobs when this one came
-    arrival: int  # differs between any two jobs
-
-
-class _Share:
-    """The part of one request in a pool: its last round, and its jobs that have not ended."""
-
-    def __init__(self, last_round: int) -> None:
-        self.last_round = last_round
-        self.num_jobs = 0
-
-
-class DecodePool:
-    """Worker threads that take turns between requests; owned by the event loop.
-
-    Each job of a request belongs to a round of its own, and rounds go one after the other. Who
-    comes new joins the next round, at its front. So a request with one image waits for at most one
-    job of a request with twenty, and newcomers without end do not starve the twenty.
-    """
-
-    def __init__(self, num_threads: int) -> None:
-        """`num_threads` of 0 means one per core."""
-        self._num_free = num_threads or len(os.sched_getaffinity(0))
-        self._limiter = anyio.CapacityLimiter(self._num_free)
-        self._waiting: list[tuple[Turn, anyio.Event]] = []  # a heap
-        self._shares: dict[str, _Share] = {}
-        self._round = 0
-        self._num_arrived = 0
-
-    async def run(
-        self, request_id: str, function: Callable[[*Arguments], Result], *args: *Arguments
-    ) -> Result:
-        """Run a blocking function in a thread when it is the request's turn.
-
-        A caller that is cancelled while it waits gives its turn away; one that is cancelled while
-        the function runs leaves when the function ends, because a thread cannot be stopped.
-        """
-        share = self._shares.setdefault(request_id, _Share(self._round))
-        share.last_round = max(share.last_round, self._round) + 1
-        turn = Turn(share.last_round, share.num_jobs > 0, self._num_arrived)
-        self._num_arrived += 1
-        share.num_jobs += 1
-        try:
-            await self._wait_for(turn)
-            try:
-                return await anyio.to_thread.run_sync(function, *args, limiter=self._limiter)
-            finally:
-                self._pass_turn_on()
-        finally:
-            share.num_jobs -= 1
-            if share.num_jobs == 0:
-                del self._shares[request_id]
-
-    async def _wait_for(self, turn: Turn) -> None:
-        if self._num_free:
-            self._num_free -= 1
-            self._round = max(self._round, turn.round)
-            return
-        waiter = (turn, anyio.Event())
-        heappush(self._waiting, waiter)
-        try:
-            await waiter[1].wait()
-        except anyio.get_cancelled_exc_class():
-            if waiter in self._waiting:
-                self._waiting.remove(waiter)
-                heapify(self._waiting)
-            else:
-                self._pass_turn_on()
-            raise
-
-    def _pass_turn_on(self) -> None:
-        if not self._waiting:
-            self._num_free += 1
-            return
-        turn, is_next = heappop(self._waiting)
-        self._round = turn.round
-        is_next.set()
+    if picture.size == (width, height):
+        return picture
+    mode = picture.mode
+    if mode == "RGBA":
+        picture = picture.convert("RGBa")  # alpha multiplied in, as the library does by itself
+    rows_first = plan.first_pass == "vertical"
+    between = (picture.width, height) if rows_first else (width, picture.height)
+    for size in (between, (width, height)):
+        if picture.size != size:
+            picture = picture.resize(size, Image.Resampling.BICUBIC)
+    return picture.convert(mode)

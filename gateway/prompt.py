@@ -2,16 +2,20 @@
 
 import secrets
 from dataclasses import dataclass
+from typing import Literal
 
 from config.settings import ImageSettings
-from gateway.datauri import decode_data_uri, is_data_uri
+from gateway.datauri import decode_base64, decode_data_uri, is_data_uri
 from gateway.errors import BadRequest, ImageRejected
-from gateway.schema import ChatRequest, ImagePart, Message
+from gateway.schema import ChatRequest, ImagePart, Message, TensorPart, TextPart
 from workers.messages import Sampling
 
 # Stands for "as many as fit"; the length of the context caps it as soon as the prompt is tokens.
 UNCAPPED_TOKENS = 2**31 - 1
 _SEED_RANGE = 2**63
+
+
+SourceForm = Literal["file", "tensors"]  # what an image comes as
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +36,16 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class ImageRef:
-    """Where an image comes from: an http(s) address, or the decoded bytes of a data URI."""
+    """Where an image comes from: an address to fetch, or bytes that came with the request.
+
+    Without a source, `name` is the caller's own name of an image that was shown before.
+    """
 
     index: int
     param: str  # the field that named it, for example messages[0].content[1].image_url
-    source: str | bytes
+    source: str | bytes | None
+    name: str | None = None
+    form: SourceForm = "file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +53,7 @@ class Prompt:
     """One request, parsed and trusted from here on."""
 
     request_id: str
+    tenant: bytes  # whose request it is; nothing that is kept is shared across tenants
     model: str
     turns: tuple[Turn, ...]
     images: tuple[ImageRef, ...]
@@ -80,28 +90,29 @@ def make_prompt(
 
     Raises:
         BadRequest: there are more images than one request may hold.
-        ImageRejected: an image's address is of no kind that is served, or its base64 is wrong.
-        ImageTooLarge: a data URI holds more bytes than an image may have.
+        ImageRejected: an image's address is of no kind that is served, its base64 is wrong, or
+            it comes as tensors, which are not allowed.
+        ImageTooLarge: a data URI or a file of tensors holds more bytes than it may have.
     """
-    addresses = [
-        (part.image_url.url, f"messages[{row}].content[{column}].image_url")
+    parts = [
+        (part, f"messages[{row}].content[{column}]")
         for row, message in enumerate(request.messages)
         for column, part in enumerate(message.parts)
-        if isinstance(part, ImagePart)
+        if not isinstance(part, TextPart)
     ]
-    if len(addresses) > limits.max_images:
+    if len(parts) > limits.max_images:
         raise BadRequest(
-            f"the request has {len(addresses)} images; the limit is {limits.max_images}",
+            f"the request has {len(parts)} images; the limit is {limits.max_images}",
             param="messages",
             code="too_many_images",
         )
     return Prompt(
         request_id=request_id,
+        tenant=b"",  # one for all, as long as there are no keys
         model=request.model,
         turns=_make_turns(request.messages),
         images=tuple(
-            _make_image(index, url, param, limits.max_image_bytes)
-            for index, (url, param) in enumerate(addresses)
+            _make_image(index, part, param, limits) for index, (part, param) in enumerate(parts)
         ),
         sampling=_make_sampling(request, defaults),
         stop=request.stop,
@@ -117,22 +128,36 @@ def _make_turns(messages: tuple[Message, ...]) -> tuple[Turn, ...]:
     for message in messages:
         parts: list[str | ImageSlot] = []
         for part in message.parts:
-            if isinstance(part, ImagePart):
+            if isinstance(part, TextPart):
+                parts.append(part.text)
+            else:
                 parts.append(ImageSlot(num_images))
                 num_images += 1
-            else:
-                parts.append(part.text)
         role = "system" if message.role == "developer" else message.role
         turns.append(Turn(role=role, parts=tuple(parts), plain=isinstance(message.content, str)))
     return tuple(turns)
 
 
-def _make_image(index: int, url: str, param: str, max_bytes: int) -> ImageRef:
-    url = url.strip()
+def is_file_address(address: str) -> bool:
+    """Whether an address names a file of this machine."""
+    return address[:5].lower() == "file:"
+
+
+def _make_image(
+    index: int, part: ImagePart | TensorPart, param: str, limits: ImageSettings
+) -> ImageRef:
+    if isinstance(part, TensorPart):
+        return _make_tensors(index, part, param, limits)
+    if part.image_url is None:
+        return ImageRef(index, f"{param}.uuid", None, part.uuid)
+    param, url = f"{param}.image_url", part.image_url.url.strip()
     if is_data_uri(url):
-        return ImageRef(index, param, decode_data_uri(url, index, param, max_bytes))
+        data = decode_data_uri(url, index, param, limits.max_image_bytes)
+        return ImageRef(index, param, data, part.uuid)
+    if limits.media_folder and is_file_address(url):
+        return ImageRef(index, param, url, part.uuid)
     if url[:8].lower().startswith(("http://", "https://")):
-        return ImageRef(index, param, url)
+        return ImageRef(index, param, url, part.uuid)
     # The same words for everything else, so that they tell nothing about local files.
     raise ImageRejected(
         "the address should be a data: URI, or start with http:// or https://",
@@ -141,6 +166,22 @@ def _make_image(index: int, url: str, param: str, max_bytes: int) -> ImageRef:
         param=param,
         code="unsupported_scheme",
     )
+
+
+def _make_tensors(index: int, part: TensorPart, param: str, limits: ImageSettings) -> ImageRef:
+    if not limits.allow_tensor_inputs:
+        raise ImageRejected(
+            "tensors in place of an image are not allowed on this server; send the image",
+            index=index,
+            stage="limit",
+            param=f"{param}.type",
+            code="tensors_not_allowed",
+        )
+    if part.image_tensors is None:
+        return ImageRef(index, f"{param}.uuid", None, part.uuid, "tensors")
+    param = f"{param}.image_tensors.data"
+    data = decode_base64(part.image_tensors.data, index, param, limits.max_tensor_bytes)
+    return ImageRef(index, param, data, part.uuid, "tensors")
 
 
 def _make_sampling(request: ChatRequest, defaults: SamplingDefaults) -> Sampling:

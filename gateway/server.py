@@ -5,7 +5,7 @@ import logging
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import uvicorn
@@ -15,17 +15,23 @@ from config.workers import WorkerSpec
 from gateway.admit import Admission
 from gateway.app import build_app
 from gateway.checkpoint import load_checkpoint
+from gateway.decode_pool import DecodePool
 from gateway.dispatch import Dispatcher
+from gateway.embeddings import EmbeddingStore
+from gateway.encode import Encoder
 from gateway.fetch import Fetcher
+from gateway.flight import Payloads, Pilot
+from gateway.forms import PayloadRule
 from gateway.header import set_up_pillow
 from gateway.metrics import Metrics
-from gateway.payload import DecodePool
+from gateway.payload import image_backend
 from gateway.progress import LoadProgress
 from gateway.protocol import Http1
 from gateway.services import Services
-from workers.devices import count_gpus
+from workers.devices import can_reach, count_gpus
 from workers.messages import FromWorker, Loading, Ready, StartFailed
 from workers.pool import Pool
+from workers.transport import Transport, TransportError, choose_transport
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +54,13 @@ class _HttpServer(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+def _ignore_signals(loop: asyncio.AbstractEventLoop) -> None:
+    """All is done; a signal that comes now shall not spoil the exit status."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)
 
 
 def listen(settings: ServerSettings) -> socket.socket:
@@ -94,45 +107,74 @@ def _check_context(wanted: int, allowed: int) -> None:
 class Gateway:
     """Everything that lives as long as the process. Owned by the event loop."""
 
-    def __init__(self, settings: Settings, listener: socket.socket, begun: float) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        listener: socket.socket,
+        begun: float,
+        make_payloads: Callable[[int], Payloads] = PayloadRule,
+    ) -> None:
+        """`make_payloads` is given the family's bound of pixels, see `gateway.forms`."""
         self._settings = settings
         self._listener = listener
         self._begun = begun
+        self._make_payloads = make_payloads
         num_gpus = count_gpus()
         specs = settings.worker_specs(num_gpus)
         _check_devices(specs, num_gpus)
         self._progress = LoadProgress(tuple(spec.name for spec in specs))
         self._pool = self._make_pool(specs)
-        self._services = self._make_services()
+        self._services = self._make_services(specs)
         self._stop = asyncio.Event()
         self._stop_now = asyncio.Event()
         self._stopped_at: float | None = None
 
     def _make_pool(self, specs: tuple[WorkerSpec, ...]) -> Pool:
         try:
-            return Pool(self._settings, specs, on_event=self._on_event, on_lost=self._on_lost)
+            return Pool(
+                self._settings,
+                specs,
+                on_event=self._on_event,
+                on_lost=self._on_lost,
+                transport=self._transport(specs),
+            )
+        except TransportError as error:
+            raise StartError(str(error)) from error
         except (OSError, OverflowError) as error:
             raise StartError(
                 f"FOVEA_ARENA_BYTES={self._settings.workers.arena_bytes}: cannot set up so much "
                 f"shared memory for each of {len(specs)} workers"
             ) from error
 
-    def _make_services(self) -> Services:
+    def _transport(self, specs: tuple[WorkerSpec, ...]) -> Transport:
+        transport = choose_transport(self._settings.workers.feature_transport, specs, can_reach)
+        log.info("embeddings travel by %s", transport)
+        return transport
+
+    def _make_services(self, specs: tuple[WorkerSpec, ...]) -> Services:
         settings = self._settings
         metrics = Metrics(tuple(view.name for view in self._pool.fleet().workers))
         checkpoint = load_checkpoint(settings.model.model)
         _check_context(settings.model.max_context_tokens, checkpoint.layout.max_context_tokens)
+        dispatcher = Dispatcher(self._pool, metrics)
+        decode_pool = DecodePool(settings.images.decode_threads)
+        store = EmbeddingStore(self._pool.places, settings.vision.embedding_cache_share, metrics)
+        payloads = self._make_payloads(checkpoint.layout.max_resized_pixels)
+        pilot = Pilot(dispatcher, decode_pool, payloads, metrics, settings.server.request_seconds)
         return Services(
             settings=settings,
             checkpoint=checkpoint,
             served_model_name=settings.server.served_model_name
             or settings.model.model.resolve().name,
+            backend=image_backend(specs, settings.images),
             metrics=metrics,
             admission=Admission(settings.server),
             fetcher=Fetcher(settings.images),
-            decode_pool=DecodePool(settings.images.decode_threads),
+            decode_pool=decode_pool,
             pool=self._pool,
-            dispatcher=Dispatcher(self._pool, metrics),
+            dispatcher=dispatcher,
+            store=store,
+            encoder=Encoder(self._pool, dispatcher, store, pilot, metrics),
         )
 
     async def run(self) -> None:
@@ -159,6 +201,7 @@ class Gateway:
             await http
             await self._services.fetcher.close()
             await self._pool.stop(0 if self._stop_now.is_set() else _LEAVE_SECONDS)
+            _ignore_signals(loop)
             log.info("stopped")
 
     def _uvicorn_config(self) -> uvicorn.Config:
@@ -239,6 +282,7 @@ class Gateway:
 
     def _on_lost(self, worker: int) -> None:
         self._progress.finish(worker)
+        self._services.store.drop_lost(worker)
         name = self._pool.fleet().workers[worker].name
         self._services.metrics.forget_worker(name)
 

@@ -8,11 +8,15 @@ import anyio
 from config.settings import Settings
 from gateway.admit import Admission
 from gateway.checkpoint import Checkpoint
+from gateway.decode_pool import DecodePool
 from gateway.dispatch import Dispatcher
+from gateway.embeddings import EmbeddingStore
+from gateway.encode import Encoder
 from gateway.errors import NotReady
 from gateway.fetch import Fetcher
 from gateway.metrics import Metrics
-from gateway.payload import DecodePool
+from gateway.names import NameBook
+from workers.families.plan import Backend
 from workers.pool import Pool
 
 
@@ -23,12 +27,16 @@ class Services:
     settings: Settings
     checkpoint: Checkpoint
     served_model_name: str
+    backend: Backend  # where images are decoded and preprocessed
     metrics: Metrics
     admission: Admission
     fetcher: Fetcher
     decode_pool: DecodePool
     pool: Pool
     dispatcher: Dispatcher
+    store: EmbeddingStore
+    encoder: Encoder
+    names: NameBook = field(default_factory=NameBook)
     digest_key: bytes = field(default_factory=lambda: secrets.token_bytes(32))
     draining: bool = False
     running: set[anyio.CancelScope] = field(default_factory=set)  # one for each request in work
@@ -57,7 +65,14 @@ class Services:
 
     def sample_gauges(self) -> None:
         """Bring the gauges up to date that no event carries."""
+        loads = self.encoder.loads()
         for view in self.pool.fleet().workers:
+            self.metrics.owner_load.labels(view.name).set(loads[view.index])
             self.metrics.worker_ready.labels(view.name).set(view.ready)
-            used = self.pool.arena(view.index).num_bytes_used
+            idle = self.store.idle_bytes(view.index)
+            self.metrics.embedding_idle_bytes.labels(view.name).set(idle)
+            arena, place = self.pool.arena(view.index), self.store.place(view.index)
+            used = arena.num_bytes_used - (idle if place is arena else 0)
             self.metrics.arena_used_bytes.labels(view.name).set(used)
+            pool_used = 0 if place is arena else place.num_bytes_used - idle
+            self.metrics.pool_used_bytes.labels(view.name).set(pool_used)

@@ -11,6 +11,7 @@ from tokenizers import Encoding, Tokenizer
 
 from gateway.checkpoint import Checkpoint
 from gateway.errors import BadRequest, PromptTooLong
+from gateway.letters import BYTES
 from gateway.marks import Marks, Rendered, without_forgeries
 from gateway.prompt import Prompt, Turn
 from workers.families.plan import ImagePlan
@@ -21,20 +22,6 @@ from workers.messages import Sampling
 LONG_CHARACTERS_PER_TOKEN = 16
 # The longest words of vocabularies in use; no text consists of nothing else.
 MOST_CHARACTERS_PER_TOKEN = 128
-
-
-def _byte_letters() -> dict[str, int]:
-    """The letters in which byte-level vocabularies write bytes.
-
-    Visible letters of Latin-1 stand for themselves; the other bytes, in order, for 256 onwards.
-    """
-    visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    hidden = [byte for byte in range(256) if byte not in visible]
-    letters = {chr(byte): byte for byte in visible}
-    return letters | {chr(256 + index): byte for index, byte in enumerate(hidden)}
-
-
-BYTES = _byte_letters()
 
 Ids = np.ndarray[Any, np.dtype[np.int32]]
 

@@ -13,6 +13,7 @@ import torch
 import transformers
 
 from config.settings import DEMO_MODEL
+from tests.kimi_checkpoint import make_kimi_checkpoint
 
 TEMPLATE = (
     "{% for message in messages %}"
@@ -34,11 +35,14 @@ TOKENS = {
     "vision_end_token_id": 764,
 }
 MODEL_TYPES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
+ALL_MODEL_TYPES = (*MODEL_TYPES, "kimi_k25")
 PATCH_SIZES = {"qwen2_vl": 14, "qwen2_5_vl": 14, "qwen3_vl": 16}
 
 
 def make_checkpoint(folder: Path, model_type: str, dtype: str = "float32", seed: int = 0) -> Path:
-    """Write a random checkpoint of `model_type` below `folder`, in two shards; return its path."""
+    """Write a random checkpoint of `model_type` below `folder`, in shards; return its path."""
+    if model_type == "kimi_k25":
+        return make_kimi_checkpoint(folder, dtype, seed)
     path = folder / f"tiny-{model_type}-{dtype}-{seed}"
     torch.manual_seed(seed)
     model = _model(model_type).eval()

@@ -89,6 +89,7 @@ def prompt_of(messages: list[Message], max_tokens: int = 16) -> Prompt:
     )
     return Prompt(
         request_id="request",
+        tenant=b"",
         model="model",
         turns=tuple(turns),
         images=tuple(images),

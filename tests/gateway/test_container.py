@@ -16,6 +16,7 @@ from gateway.container import (
     check_tiff,
     find_png_exif,
     is_animated_gif,
+    is_plain_jpeg,
     read_orientation,
     strip_png,
 )
@@ -65,6 +66,51 @@ def test_scan_markers_inside_a_segment_or_after_the_end_do_not_count() -> None:
     markers = b"\xff\xda\x00\x08" * 5000
     segment = b"\xff\xef" + struct.pack(">H", len(markers) + 2) + markers
     check_jpeg(JPEG[:2] + segment + JPEG[2:] + b"\0\2" + markers)
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name.startswith("jpeg")])
+def test_a_jpeg_is_plain_unless_it_is_of_inks(name: str) -> None:
+    assert is_plain_jpeg(FILES[name]) == (name != "jpeg-cmyk")
+
+
+def adobe(transform: int) -> bytes:
+    """The marker segment by which Adobe tells whether colours were changed to YCbCr."""
+    return b"\xff\xee\x00\x0eAdobe\0\x64\0\0\0\0" + bytes([transform])
+
+
+@pytest.mark.parametrize(("transform", "is_plain"), [(0, False), (1, True)])
+def test_colours_left_as_they_are_are_not_plain(transform: int, is_plain: bool) -> None:
+    for data in (FILES["jpeg-rgb"], FILES["jpeg-progressive"]):
+        assert is_plain_jpeg(data[:2] + adobe(transform) + data[2:]) == is_plain
+    gray = FILES["jpeg-l"]  # has no colours that could be changed
+    assert is_plain_jpeg(gray[:2] + adobe(transform) + gray[2:])
+    assert not is_plain_jpeg(encoded(noise(91, (40, 30)), "JPEG", keep_rgb=True))
+
+
+def test_components_that_are_named_rgb_are_not_plain() -> None:
+    data = bytearray(FILES["jpeg-rgb"])
+    frame = data.index(b"\xff\xc0")
+    data[frame + 10 : frame + 19 : 3] = b"RGB"
+    assert not is_plain_jpeg(bytes(data))
+
+
+@pytest.mark.parametrize("marker", [0xC3, 0xC5, 0xC9, 0xCA, 0xCF])
+def test_arithmetic_and_lossless_jpegs_are_not_plain(marker: int) -> None:
+    assert not is_plain_jpeg(FILES["jpeg-rgb"].replace(b"\xff\xc0", bytes([0xFF, marker]), 1))
+
+
+def test_a_jpeg_of_12_bits_is_not_plain() -> None:
+    data = bytearray(FILES["jpeg-rgb"])
+    data[data.index(b"\xff\xc0") + 4] = 12
+    assert not is_plain_jpeg(bytes(data))
+
+
+@pytest.mark.parametrize("name", ["jpeg-rgb", "jpeg-progressive", "jpeg-l"])
+def test_a_jpeg_that_is_cut_off_is_not_plain(name: str) -> None:
+    data = FILES[name]
+    assert is_plain_jpeg(data + b"more")
+    for end in range(0, len(data), 7):
+        assert not is_plain_jpeg(data[:end])
 
 
 def test_a_flood_of_png_chunks_is_refused() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import anyio
 import pytest
 
-from gateway.payload import DecodePool
+from gateway.decode_pool import DecodePool
 
 pytestmark = pytest.mark.anyio
 

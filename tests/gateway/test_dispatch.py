@@ -7,8 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.dispatch import Dispatcher, Lease
+from gateway.dispatch import Dispatcher, Undecoded
 from gateway.errors import NotReady, WorkerFailed, WorkerLost
+from gateway.lease import Lease
 from gateway.metrics import Metrics
 from tests.gateway.test_place import plan
 from workers.arena import Arena
@@ -68,7 +69,7 @@ class Desk:
     dispatcher: Dispatcher
     arena: Arena
 
-    def lease(self, num_bytes: int = 1000) -> Lease:
+    def lease(self, num_bytes: int = 1000) -> Lease[Arena]:
         region = self.arena.allocate(num_bytes)
         assert region is not None
         return Lease(self.arena, region)
@@ -89,7 +90,7 @@ def encode_job(job_id: str) -> EncodeJob:
     return EncodeJob(
         job_id=job_id,
         plan=plan(4, 6),
-        payload=Pixels(region, 2, 2),
+        payload=Pixels(region, 2, 2, 3, "resized"),
         target=region,
         seconds_left=5.0,
     )
@@ -100,8 +101,11 @@ def encoded(job_id: str) -> Encoded:
         job_id=job_id,
         dtype="float32",
         shape=(1, 6, 8),
+        feature_digest=bytes(16),
         queue_seconds=0.1,
+        decode_seconds=0.1,
         preprocess_seconds=0.1,
+        digest_seconds=0.1,
         encode_seconds=0.1,
     )
 
@@ -110,7 +114,9 @@ def generate_job(job_id: str) -> GenerateJob:
     sampling = Sampling(
         temperature=0.0, top_p=1.0, top_k=0, seed=1, max_tokens=5, stop_token_ids=()
     )
-    return GenerateJob(job_id=job_id, token_ids=b"", spans=(), sampling=sampling, seconds_left=5.0)
+    return GenerateJob(
+        job_id=job_id, salt=b"", token_ids=b"", spans=(), sampling=sampling, seconds_left=5.0
+    )
 
 
 def finished(job_id: str) -> Finished:
@@ -118,7 +124,6 @@ def finished(job_id: str) -> Finished:
         job_id=job_id,
         reason="stop",
         num_prompt_tokens=1,
-        num_cached_tokens=0,
         num_completion_tokens=3,
     )
 
@@ -127,7 +132,7 @@ def test_each_encode_job_gets_its_own_result(desk: Desk) -> None:
     async def work() -> None:
         lease = desk.lease()
         jobs = [encode_job(name) for name in "abc"]
-        tasks = [asyncio.create_task(desk.dispatcher.encode(0, job, lease)) for job in jobs]
+        tasks = [asyncio.create_task(desk.dispatcher.encode(0, job, [lease])) for job in jobs]
         await asyncio.sleep(0)
         for name in "cab":
             desk.dispatcher.on_event(0, encoded(name))
@@ -144,7 +149,7 @@ def test_a_cancelled_encode_aborts_and_holds_its_region_until_the_worker_lets_go
 ) -> None:
     async def work() -> None:
         lease = desk.lease()
-        task = asyncio.create_task(desk.dispatcher.encode(1, encode_job("a"), lease))
+        task = asyncio.create_task(desk.dispatcher.encode(1, encode_job("a"), [lease]))
         await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -158,10 +163,13 @@ def test_a_cancelled_encode_aborts_and_holds_its_region_until_the_worker_lets_go
     run(work())
 
 
-@pytest.mark.parametrize(("kind", "error"), [("lost", WorkerLost), ("internal", WorkerFailed)])
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [("lost", WorkerLost), ("internal", WorkerFailed), ("not_finite", WorkerFailed)],
+)
 def test_a_failed_encode_raises_by_name(desk: Desk, kind: Any, error: type[Exception]) -> None:
     async def work() -> None:
-        task = asyncio.create_task(desk.dispatcher.encode(0, encode_job("a"), desk.lease()))
+        task = asyncio.create_task(desk.dispatcher.encode(0, encode_job("a"), [desk.lease()]))
         await asyncio.sleep(0)
         desk.dispatcher.on_event(0, Failed(job_id="a", kind=kind, message="secret /path"))
         with pytest.raises(error) as caught:
@@ -188,13 +196,26 @@ def test_tokens_pile_up_for_a_slow_reader_and_come_in_order(desk: Desk) -> None:
 
 def test_embeddings_are_given_back_when_taken_or_at_the_end(desk: Desk) -> None:
     async def work() -> None:
-        for name, event in (("a", Taken(job_id="a")), ("b", finished("b"))):
+        for name, event in (
+            ("a", Taken(job_id="a", is_copied=True, transfer_seconds=0.0)),
+            ("b", finished("b")),
+        ):
             lease = desk.lease()
             desk.dispatcher.generate(2, generate_job(name), [lease])
-            lease.release()
             assert desk.arena.num_bytes_used > 0
             desk.dispatcher.on_event(2, event)
             assert desk.arena.num_bytes_used == 0
+
+    run(work())
+
+
+def test_embeddings_that_are_read_in_place_are_given_back_at_the_end(desk: Desk) -> None:
+    async def work() -> None:
+        desk.dispatcher.generate(2, generate_job("a"), [desk.lease()])
+        desk.dispatcher.on_event(2, Taken(job_id="a", is_copied=False, transfer_seconds=0.0))
+        assert desk.arena.num_bytes_used > 0
+        desk.dispatcher.on_event(2, finished("a"))
+        assert desk.arena.num_bytes_used == 0
 
     run(work())
 
@@ -223,21 +244,28 @@ def test_late_events_of_ended_jobs_are_dropped(desk: Desk) -> None:
     run(work())
 
 
-def test_candidates_carry_the_work_they_hold(desk: Desk) -> None:
+def test_a_file_that_the_owner_cannot_read_is_told_apart_from_a_failure(desk: Desk) -> None:
     async def work() -> None:
-        task = asyncio.create_task(desk.dispatcher.encode(1, encode_job("a"), desk.lease()))
+        lease = desk.lease()
+        task = asyncio.create_task(desk.dispatcher.encode(0, encode_job("a"), [lease]))
         await asyncio.sleep(0)
+        desk.dispatcher.on_event(0, Failed(job_id="a", kind="undecoded", message=""))
+        with pytest.raises(Undecoded):
+            await task
+
+    run(work())
+
+
+def test_engines_carry_the_prompts_they_hold(desk: Desk) -> None:
+    async def work() -> None:
+        assert [engine.load for engine in desk.dispatcher.engines()] == [0]
         desk.dispatcher.generate(2, generate_job("b"), [])
-        first, second = desk.dispatcher.candidates("vision")
-        assert (first.load, second.index) == (0.0, 1)
-        assert second.load > 0
-        assert [c.load for c in desk.dispatcher.candidates("language")] == [1.0]
-        task.cancel()
+        assert [(engine.index, engine.load) for engine in desk.dispatcher.engines()] == [(2, 1)]
 
     run(work())
 
 
 def test_without_a_ready_worker_the_request_is_told_to_wait(desk: Desk) -> None:
     desk.pool.ready = False
-    with pytest.raises(NotReady, match="vision"):
-        desk.dispatcher.candidates("vision")
+    with pytest.raises(NotReady, match="language"):
+        desk.dispatcher.engines()

@@ -12,10 +12,10 @@ from starlette.types import Message
 from config.settings import ServerSettings, Settings
 from gateway import exchange
 from gateway.admit import Admission
+from gateway.decode_pool import DecodePool
 from gateway.errors import BadRequest
 from gateway.exchange import Exchange
 from gateway.metrics import Metrics
-from gateway.payload import DecodePool
 from gateway.prompt import Prompt
 from gateway.services import Services
 
@@ -30,12 +30,15 @@ def services(**server: Any) -> Services:
         settings=settings,
         checkpoint=missing,
         served_model_name="m",
+        backend="cpu",
         metrics=Metrics(),
         admission=Admission(settings.server),
         fetcher=missing,
         decode_pool=missing,
         pool=missing,
         dispatcher=missing,
+        store=missing,
+        encoder=missing,
     )
 
 

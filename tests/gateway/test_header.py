@@ -58,10 +58,24 @@ def test_the_format_is_told_by_the_bytes(name: str) -> None:
 
 def test_a_whole_header() -> None:
     assert header(FILES["png-rgba"]) == ImageHeader(
-        format="PNG", width=53, height=38, orientation=1, has_alpha=True, num_frames=1, mode="RGBA"
+        format="PNG",
+        width=53,
+        height=38,
+        orientation=1,
+        has_alpha=True,
+        is_plain_jpeg=False,
+        num_frames=1,
+        mode="RGBA",
     )
     assert header(FILES["jpeg-two"]) == ImageHeader(
-        format="JPEG", width=95, height=67, orientation=1, has_alpha=False, num_frames=2, mode="RGB"
+        format="JPEG",
+        width=95,
+        height=67,
+        orientation=1,
+        has_alpha=False,
+        is_plain_jpeg=True,
+        num_frames=2,
+        mode="RGB",
     )
 
 

@@ -1,183 +1,211 @@
-"""Pixels as the plan wants them, from every kind of file."""
+"""Which form an image travels in, how many bytes that is, and what its owner is told."""
 
-import io
+from itertools import pairwise
+from typing import Any
 
-import numpy as np
-import numpy.typing as npt
+import msgspec
 import pytest
-from PIL import Image, ImageOps, TiffImagePlugin
 
-from tests.gateway.decoding import Pixels, decode
-from tests.gateway.files import FILES, gray16, orientation, png_chunk, png_with
+from config.settings import ImageSettings
+from config.workers import parse_workers
+from gateway.errors import ImageRejected
+from gateway.header import ImageHeader, read_header
+from gateway.payload import (
+    Form,
+    as_payload,
+    choose_form,
+    choose_pixels,
+    image_backend,
+    make_bytes,
+    payload_bytes,
+)
+from tests.gateway.decoding import LIMITS, WHITE, plan_for
+from tests.gateway.files import FILES, orientation, source
 from tests.pictures import encoded, noise
+from tests.plans import make_plan
+from workers.families.plan import Background, ImagePlan
+from workers.messages import JpegBytes, Pixels, Region
 
 pytestmark = pytest.mark.usefixtures("pillow")
 
+FORMS: tuple[Form, ...] = ("jpeg", "source", "resized")
+REGION = Region(1, 64, 4096)
+KIMI_PIXELS = 17_856 * 14 * 14  # the most that a limit of 16384 patches comes to
 
-def by_library(data: bytes, resized: tuple[int, int]) -> Pixels:
-    picture = Image.open(io.BytesIO(data)).convert("RGB")
-    return np.asarray(picture.resize(resized[::-1], Image.Resampling.BICUBIC))
+
+def header_of(size: tuple[int, int], **fields: Any) -> ImageHeader:
+    """The header of a PNG of (height, width), but for `fields`."""
+    defaults: dict[str, Any] = {
+        "format": "PNG", "width": size[1], "height": size[0], "orientation": 1, "mode": "RGB",
+        "has_alpha": False, "is_plain_jpeg": False, "num_frames": 1,
+    }  # fmt: skip
+    return ImageHeader(**(defaults | fields))
 
 
-OPAQUE = [
-    name for name in FILES if not any(word in name for word in ("rgba", "la", "key", "table"))
+def form_of(size: tuple[int, int], has_alpha: bool = False, **fields: Any) -> Form:
+    plan = make_plan(size, backend="cuda", **fields)
+    return choose_form(header_of(size, has_alpha=has_alpha), plan, KIMI_PIXELS)
+
+
+# ---- the rule
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_on_the_cpu_every_image_is_resized_in_the_gateway(name: str) -> None:
+    header = read_header(source(FILES[name]), LIMITS)
+    plan = make_plan(header.displayed_size, backend="cpu")
+    assert choose_form(header, plan, 10**9) == "resized"
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_on_cuda_a_jpeg_goes_as_it_is_and_the_rest_as_pixels(name: str) -> None:
+    header = read_header(source(FILES[name]), LIMITS)
+    plan = make_plan(header.displayed_size, backend="cuda")
+    is_jpeg = name.startswith("jpeg") and name != "jpeg-cmyk"
+    assert choose_form(header, plan, 10**9) == ("jpeg" if is_jpeg else "source")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_what_an_owner_could_not_decode_goes_as_pixels_by_the_same_rule(name: str) -> None:
+    header = read_header(source(FILES[name]), LIMITS)
+    for backend in ("cpu", "cuda"):
+        plan = make_plan(header.displayed_size, backend=backend)
+        for most in (1, 10**9):
+            form, pixels = (rule(header, plan, most) for rule in (choose_form, choose_pixels))
+            assert pixels == ("source" if backend == "cuda" and most > 1 else "resized")
+            assert form in (pixels, "jpeg")
+
+
+# Where a rule that compares with the image's own resized size goes to and fro.
+FLIPS = [
+    [(3120, 4160), (3123, 4164), (3126, 4168), (3129, 4172), (3132, 4176), (3138, 4184)],
+    [(side, side) for side in (3585, 3586, 3598, 3601, 3612, 3640)],
+    [(side, side) for side in (3108, 3120, 3131, 3142, 3153)],
+    [(2340, 4160), (2349, 4176), (2367, 4208)],
+    [(side, side) for side in range(3000, 4000)],
+    [(side, side * 4 // 3) for side in range(2500, 3500)],
+    [(side * 9 // 16, side) for side in range(4000, 5000)],
+    [(1, side) for side in range(1, 60_000, 97)],
 ]
 
-# The library clips 16 bits, so a colour key among them has a test of its own.
-TRANSPARENT = [name for name in FILES if name not in OPAQUE and "i16" not in name]
 
-
-@pytest.mark.parametrize("resized", [(28, 56), (112, 84), (400, 31)])
-@pytest.mark.parametrize("name", [name for name in OPAQUE if "i16" not in name])
-def test_opaque_pictures_are_the_librarys_own_bits(name: str, resized: tuple[int, int]) -> None:
-    assert np.array_equal(decode(FILES[name], resized), by_library(FILES[name], resized))
-
-
-@pytest.mark.parametrize("name", ["png-rgb", "bmp-rgb", "tiff-rgb", "tiff-lzw", "webp-lossless"])
-def test_lossless_files_give_back_what_was_drawn(name: str) -> None:
-    seeds = {"png-rgb": 1, "bmp-rgb": 30, "tiff-rgb": 35, "tiff-lzw": 36, "webp-lossless": 21}
-    height, width, _ = decode(FILES[name]).shape
-    drawn = noise(seeds[name], (width, height))
-    assert np.array_equal(decode(FILES[name]), np.asarray(drawn))
-
-
-@pytest.mark.parametrize("form", ["PNG", "TIFF"])
-def test_16_bits_are_scaled_and_not_clipped(form: str) -> None:
-    picture = gray16((256, 16))
-    gray = decode(encoded(picture, form))
-    exact = np.asarray(picture).astype(np.float64) * 255 / 65535
-    assert np.abs(gray - exact[:, :, None]).max() <= 0.5
-    assert (gray[0, 0, 0], gray[-1, -1, 0]) == (0, 255)
-    assert len(np.unique(gray)) == 256
-
-
-def blend(picture: Image.Image, background: tuple[int, int, int]) -> npt.NDArray[np.float64]:
-    values = np.asarray(picture.convert("RGBA")).astype(np.float64)
-    alpha = values[:, :, 3:] / 255
-    return values[:, :, :3] * alpha + np.array(background) * (1 - alpha)
-
-
-@pytest.mark.parametrize("background", [(255, 255, 255), (0, 0, 0), (12, 200, 90)])
-@pytest.mark.parametrize("name", TRANSPARENT)
-def test_transparent_pictures_lie_on_the_background(
-    name: str, background: tuple[int, int, int]
+@pytest.mark.parametrize("has_alpha", [False, True])
+@pytest.mark.parametrize("sizes", FLIPS, ids=lambda sizes: f"{sizes[0]}-{sizes[-1]}")
+def test_as_an_image_grows_its_form_changes_once_at_most(
+    sizes: list[tuple[int, int]], has_alpha: bool
 ) -> None:
-    expected = blend(Image.open(io.BytesIO(FILES[name])), background)
-    assert np.abs(decode(FILES[name], background=background) - expected).max() <= 1.0
+    forms = [form_of(size, has_alpha) for size in sizes]
+    assert sum(first != second for first, second in pairwise(forms)) <= 1
+    assert forms == sorted(forms, reverse=True)  # "source" before "resized"
 
 
-@pytest.mark.parametrize("resized", [(38, 53), (16, 22), (90, 140)])
-def test_colours_under_full_transparency_never_show(resized: tuple[int, int]) -> None:
-    hidden = noise(60, (53, 38)).convert("RGBA")
-    hidden.putalpha(0)
-    pixels = decode(encoded(hidden), resized, (9, 8, 7))
-    assert np.array_equal(np.unique(pixels.reshape(-1, 3), axis=0), [[9, 8, 7]])
+def test_the_rule_asks_nothing_about_the_resized_size() -> None:
+    size = (3800, 3800)
+    assert {form_of(size, resized_size=(side, side)) for side in (28, 1820, 9000)} == {"resized"}
+    size = (3700, 3700)
+    assert {form_of(size, resized_size=(side, side)) for side in (28, 1820, 9000)} == {"source"}
 
 
-def test_colour_keys_and_tables_agree_with_an_alpha_channel() -> None:
-    gray = noise(61, (40, 30)).convert("L").quantize(8).convert("L")
-    key = int(np.asarray(gray)[4, 5])
-    alpha = Image.fromarray(np.where(np.asarray(gray) == key, 0, 255).astype(np.uint8))
-    rgba = gray.convert("RGBA")
-    rgba.putalpha(alpha)
-    expected = decode(encoded(rgba), (20, 28))
-    assert np.array_equal(decode(encoded(gray, transparency=key), (20, 28)), expected)
-    rgb = gray.convert("RGB")
-    assert np.array_equal(decode(encoded(rgb, transparency=(key,) * 3), (20, 28)), expected)
-    palette = rgb.quantize(8)
-    index = int(np.asarray(palette)[4, 5])
-    assert np.array_equal(decode(encoded(palette, transparency=index), (20, 28)), expected)
-
-
-def test_a_colour_key_of_16_bits_hides_just_that_value() -> None:
-    values = np.array([[300, 301], [0, 65535]], dtype=np.uint16)
-    pixels = decode(encoded(Image.fromarray(values), transparency=300), background=(200, 0, 0))
-    assert pixels[:, :, 0].tolist() == [[200, 1], [0, 255]]
-
-
-# What turns an upright picture into the one that a file with this orientation stores.
-STORED = {
-    1: None,
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_90,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_270,
-}
+def test_an_alpha_that_shows_makes_a_source_larger() -> None:
+    size = (3400, 3400)
+    assert form_of(size, has_alpha=True) == "resized"
+    assert form_of(size, has_alpha=True, background=None) == form_of(size) == "source"
 
 
 @pytest.mark.parametrize(
-    ("form", "options"), [("PNG", {}), ("WEBP", {"lossless": True}), ("TIFF", {})]
+    ("workers", "forced", "backend"),
+    [
+        ("cpu:vision+language", False, "cpu"),
+        ("cuda:0:vision+language", False, "cuda"),
+        ("cuda:vision+language", False, "cuda"),
+        ("cuda:0:vision,cuda:1:vision,cpu:language", False, "cuda"),
+        ("cuda:0:vision,cpu:vision,cuda:1:language", False, "cpu"),  # all owners, or none
+        ("cpu:vision,cuda:0:language", False, "cpu"),
+        ("cuda:0:vision+language", True, "cpu"),
+        ("cpu:vision+language", True, "cpu"),
+    ],
 )
-@pytest.mark.parametrize(("value", "turn"), STORED.items())
-def test_all_orientations_give_the_one_upright_picture(
-    form: str, options: dict[str, bool], value: int, turn: Image.Transpose | None
+def test_the_backend_is_that_of_all_owners_unless_it_is_forced(
+    workers: str, forced: bool, backend: str
 ) -> None:
-    upright = noise(62, (47, 32))
-    stored = upright if turn is None else upright.transpose(turn)
-    data = encoded(stored, form, exif=orientation(value), **options)
-    assert np.array_equal(decode(data), np.asarray(upright))
-    assert np.array_equal(decode(data, (60, 30)), decode(encoded(upright), (60, 30)))
+    images = ImageSettings(force_cpu_image_preprocessing=forced)
+    assert image_backend(parse_workers(workers), images) == backend
 
 
-def test_texts_and_profiles_of_a_png_change_no_pixel() -> None:
-    texts = png_chunk(b"zTXt", b"a\0\0broken") + png_chunk(b"iCCP", b"broken")
-    assert np.array_equal(decode(png_with(texts)), decode(FILES["png-rgb"]))
+def test_forcing_the_cpu_changes_the_form_and_so_who_resizes() -> None:
+    specs = parse_workers("cuda:0:vision+language")
+    forms = []
+    for forced in (False, True):
+        backend = image_backend(specs, ImageSettings(force_cpu_image_preprocessing=forced))
+        header = read_header(source(FILES["jpeg-rgb"]), LIMITS)
+        plan = make_plan(header.displayed_size, backend=backend)
+        forms.append(choose_form(header, plan, KIMI_PIXELS))
+    assert forms == ["jpeg", "resized"]
 
 
-@pytest.mark.parametrize("value", range(1, 9))
-def test_a_jpeg_is_turned_as_the_library_turns_it(value: int) -> None:
-    data = encoded(noise(63, (80, 56)), "JPEG", exif=orientation(value))
-    upright = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
-    assert np.array_equal(decode(data), np.asarray(upright))
+# ---- the bytes
+
+GROUNDS: list[Background | None] = [None, WHITE]
 
 
-def test_an_orientation_told_by_xmp_alone_does_not_turn() -> None:
-    picture = noise(64, (40, 30))
-    xmp = b'<x:xmpmeta><rdf:Description tiff:Orientation="6"/></x:xmpmeta>'
-    for form in ("TIFF", "JPEG", "WEBP"):
-        if form == "TIFF":
-            info = TiffImagePlugin.ImageFileDirectory_v2()
-            info[700] = xmp
-            data = encoded(picture, form, tiffinfo=info)
-        else:
-            data = encoded(picture, form, xmp=xmp)
-        assert b"tiff:Orientation" in data
-        assert decode(data).shape == (30, 40, 3)
-        # Lossy formats come near what was drawn; a picture that was turned would not.
-        assert np.abs(decode(data).astype(int) - np.asarray(picture)).mean() < 8
+def forms_of(name: str) -> list[Form]:
+    return [form for form in FORMS if form != "jpeg" or name.startswith("jpeg")]
 
 
-@pytest.mark.parametrize("size", [(1, 1), (300, 1), (1, 300), (3, 1), (2, 2), (332, 27)])
-@pytest.mark.parametrize("mode", ["RGB", "RGBA", "L"])
-def test_tiny_and_thin_pictures_are_decoded(size: tuple[int, int], mode: str) -> None:
-    data = encoded(noise(65, size).convert(mode))
-    assert np.array_equal(decode(data, (28, 56)), by_library(data, (28, 56)))
+def plan_of(name: str, background: Background | None = WHITE) -> tuple[ImageHeader, ImagePlan]:
+    header = read_header(source(FILES[name]), LIMITS)
+    return header, plan_for(header.displayed_size, (28, 42), background)
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if "two" in name])
-def test_the_first_frame_is_taken(name: str) -> None:
-    assert np.array_equal(
-        decode(FILES[name]), by_library(FILES[name], decode(FILES[name]).shape[:2])
-    )
+@pytest.mark.parametrize("background", GROUNDS)
+@pytest.mark.parametrize("name", FILES)
+def test_the_number_of_bytes_is_known_before_decoding(
+    name: str, background: Background | None
+) -> None:
+    header, plan = plan_of(name, background)
+    image = source(FILES[name])
+    for form in forms_of(name):
+        made = make_bytes(image, header, plan, form)
+        assert len(made) == payload_bytes(form, image, header, plan)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("size", [(640, 480), (97, 333), (1500, 64)])
-def test_rgb_is_bit_equal_to_the_models_own_processor(size: tuple[int, int]) -> None:
-    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import (
-        Qwen2VLImageProcessorPil,
-    )
+@pytest.mark.parametrize("background", GROUNDS)
+@pytest.mark.parametrize("name", FILES)
+def test_source_pixels_have_an_alpha_only_where_it_shows(
+    name: str, background: Background | None
+) -> None:
+    header, plan = plan_of(name, background)
+    payload = as_payload("source", REGION, header, plan)
+    transparent = any(word in name for word in ("rgba", "la", "key", "table"))
+    assert isinstance(payload, Pixels)
+    assert payload.channels == (4 if transparent and background else 3)
+    assert (payload.height, payload.width) == header.displayed_size
 
-    picture = noise(66, size)
-    made = Qwen2VLImageProcessorPil(
-        do_rescale=False, do_normalize=False, patch_size=1, merge_size=28, temporal_patch_size=1,
-        min_pixels=3136, max_pixels=100_000,
-    )(picture, return_tensors="np")  # fmt: skip
-    _, height, width = made["image_grid_thw"][0]
-    # Patches of one pixel lie in blocks of merge_size by merge_size.
-    blocks = made["pixel_values"].reshape(height // 28, width // 28, 28, 28, 3)
-    expected = blocks.transpose(0, 2, 1, 3, 4).reshape(height, width, 3)
-    assert np.array_equal(decode(encoded(picture), (int(height), int(width))), expected)
+
+def test_the_owner_is_told_how_to_read_the_bytes() -> None:
+    data = encoded(noise(71, (40, 30)), "JPEG", exif=orientation(6))
+    header = read_header(source(data), LIMITS)
+    plan = plan_for((40, 30), (28, 42), WHITE)
+    assert as_payload("jpeg", REGION, header, plan) == JpegBytes(REGION, 6)
+    assert as_payload("source", REGION, header, plan) == Pixels(REGION, 40, 30, 3, "source")
+    assert as_payload("resized", REGION, header, plan) == Pixels(REGION, 28, 42, 3, "resized")
+    assert make_bytes(source(data), header, plan, "jpeg") == data
+
+
+@pytest.mark.parametrize("form", ["source", "resized"])
+def test_a_damaged_file_is_refused_in_every_form_that_is_decoded(form: Form) -> None:
+    data = FILES["png-rgb"][:-100]
+    header = read_header(source(data), LIMITS)
+    plan = plan_for(header.displayed_size, (28, 42), WHITE)
+    with pytest.raises(ImageRejected) as caught:
+        make_bytes(source(data), header, plan, form)
+    assert (caught.value.index, caught.value.stage) == (3, "decode")
+
+
+def test_the_plan_and_not_the_library_says_which_pass_goes_first() -> None:
+    header, plan = plan_of("png-rgb")
+    image = source(FILES["png-rgb"])
+    other = msgspec.structs.replace(plan, first_pass="vertical")
+    assert plan.first_pass == "horizontal"
+    made = [make_bytes(image, header, each, "resized") for each in (plan, other)]
+    assert made[0] != made[1]

@@ -21,13 +21,13 @@ DATA = bytes(range(256)) + b"\xfb\xff\xfe"  # its base64 has + and / and padding
 DIGITS = base64.b64encode(DATA).decode()
 
 
-def prompt(**fields: Any) -> Prompt:
+def prompt(limits: ImageSettings = LIMITS, **fields: Any) -> Prompt:
     body = {"model": "m", "messages": [{"role": "user", "content": "hello"}]} | fields
     return make_prompt(
         parse_request(orjson.dumps(body)),
         request_id="r1",
         defaults=DEFAULTS,
-        limits=LIMITS,
+        limits=limits,
         request_seconds=60.0,
         now=1000.0,
     )
@@ -41,9 +41,17 @@ def text(value: str) -> dict[str, Any]:
     return {"type": "text", "text": value}
 
 
-def source(url: str) -> str | bytes:
+def source(url: str) -> str | bytes | None:
     (reference,) = prompt(messages=[{"role": "user", "content": [image(url)]}]).images
     return reference.source
+
+
+def test_a_name_comes_with_its_image_or_alone() -> None:
+    part = image("http://h/0") | {"uuid": "cat"}
+    alone = {"type": "image_url", "image_url": None, "uuid": "cat"}
+    made = prompt(messages=[{"role": "user", "content": [part, alone]}])
+    assert [(ref.source, ref.name) for ref in made.images] == [("http://h/0", "cat"), (None, "cat")]
+    assert made.images[1].param == "messages[0].content[1].uuid"
 
 
 def test_images_are_numbered_through_all_messages() -> None:
@@ -188,6 +196,14 @@ def test_other_addresses_are_refused_with_the_image_and_the_reason(url: str, cod
 
 def test_refusals_tell_nothing_of_local_files() -> None:
     assert rejected("/etc/hostname").message == rejected("/no/such/file").message
+
+
+def test_a_file_is_an_image_only_where_a_folder_is_opened() -> None:
+    content = [image("FILE:///media/a.png")]
+    opened = LIMITS.model_copy(update={"media_folder": "/media"})
+    (reference,) = prompt(opened, messages=[{"role": "user", "content": content}]).images
+    assert reference.source == "FILE:///media/a.png"
+    assert rejected("FILE:///media/a.png").code == "unsupported_scheme"
 
 
 @pytest.mark.parametrize("num_bytes", [1998, 1999, 2000])

@@ -17,7 +17,7 @@ from gateway.errors import BadRequest, PromptTooLong
 from gateway.prompt import Prompt
 from gateway.template import compile_template
 from gateway.text import PromptTokens, build
-from tests.checkpoints import MODEL_TYPES, make_checkpoint
+from tests.checkpoints import ALL_MODEL_TYPES, make_checkpoint
 from tests.gateway.conversations import (
     TEXTS,
     Message,
@@ -36,7 +36,7 @@ def demo() -> Checkpoint:
     return load_checkpoint(DEMO_MODEL)
 
 
-@pytest.fixture(scope="module", params=["demo", *MODEL_TYPES])
+@pytest.fixture(scope="module", params=["demo", *ALL_MODEL_TYPES])
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     if request.param == "demo":
         return DEMO_MODEL
@@ -90,7 +90,9 @@ def test_a_perturbed_prompt_has_other_ids(folder: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("spelling", ["<|im_end|>", "<|image_pad|>", "<|video_pad|>"])
+@pytest.mark.parametrize(
+    "spelling", ["<|im_end|>", "<|image_pad|>", "<|video_pad|>", "<|im_user|>", "<|media_pad|>"]
+)
 def test_spelt_control_tokens_become_the_letters_that_the_library_gives(
     folder: Path, spelling: str
 ) -> None:

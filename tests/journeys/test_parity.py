@@ -1,5 +1,6 @@
 """Greedy answers through HTTP equal transformers' `generate` on the same checkpoint."""
 
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,9 +14,12 @@ from PIL import Image
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from config.settings import DEMO_MODEL
-from tests.checkpoints import make_checkpoint
+from tests.checkpoints import ALL_MODEL_TYPES, make_checkpoint
 from tests.journeys.server import Server, running
+from tests.kimi_patches import PillowImageProcessor
 from tests.pictures import image_part, noise, text_part
+from workers.families import load_layout
+from workers.families.kimi_k25.layout import KimiLayout
 
 pytestmark = pytest.mark.slow
 
@@ -71,12 +75,22 @@ def over_http(case: Case) -> list[dict[str, Any]]:
     ]
 
 
+def _pillow_processor(path: Path) -> Any:
+    """The library's image processor, or one that resizes with Pillow where it has none."""
+    layout = load_layout(path)
+    if not isinstance(layout, KimiLayout):
+        return Qwen2VLImageProcessorPil.from_pretrained(path)
+    processor = PillowImageProcessor.from_pretrained(path)
+    processor.layout = layout
+    return processor
+
+
 class Oracle:
     """transformers on the same checkpoint."""
 
     def __init__(self, path: Path) -> None:
         self.processor = transformers.AutoProcessor.from_pretrained(path)
-        self.processor.image_processor = Qwen2VLImageProcessorPil.from_pretrained(path)
+        self.processor.image_processor = _pillow_processor(path)
         self.model = transformers.AutoModelForImageTextToText.from_pretrained(
             path, dtype=torch.float32
         ).eval()
@@ -106,10 +120,7 @@ class Subject:
     oracle: Oracle
 
 
-RANDOM = ["qwen2_vl", "qwen2_5_vl", "qwen3_vl"]
-
-
-@pytest.fixture(scope="module", params=[*RANDOM, "demo"])
+@pytest.fixture(scope="module", params=[*ALL_MODEL_TYPES, "demo"])
 def subject(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[Subject]:
     name = request.param
     folder = tmp_path_factory.mktemp("checkpoints")
@@ -145,7 +156,7 @@ def test_answers_equal_transformers_alone_and_sixteen_at_once(subject: Subject) 
     assert together == expected
 
 
-@pytest.mark.parametrize("subject", RANDOM, indirect=True)
+@pytest.mark.parametrize("subject", ALL_MODEL_TYPES, indirect=True)
 def test_swapped_pictures_would_be_noticed(subject: Subject) -> None:
     """Not on the demo model, which says the same about any two noise pictures."""
     differ = 0
@@ -166,3 +177,41 @@ def test_swapped_pictures_would_be_noticed(subject: Subject) -> None:
         ]
         differ += ask(subject.server, case) != subject.oracle.answer(swapped)
     assert differ >= 0.9 * len(cases)
+
+
+def see_through(seed: int, size: tuple[int, int]) -> Image.Image:
+    picture = noise(seed, size)
+    picture.putalpha(Image.linear_gradient("L").resize(size))
+    return picture
+
+
+def asked_about(picture: Image.Image) -> Case:
+    content = [{"type": "image", "image": picture}, text_part("What is in the image?")]
+    return Case([{"role": "user", "content": content}], [picture])
+
+
+@pytest.mark.parametrize("subject", ["kimi_k25"], indirect=True)
+def test_colours_hidden_under_transparency_show_where_no_ground_is_named(subject: Subject) -> None:
+    picture = see_through(77, (300, 140))
+    answer = ask(subject.server, asked_about(picture))
+    assert answer == subject.oracle.answer(asked_about(picture.convert("RGB")).messages)
+    black = Image.alpha_composite(Image.new("RGBA", picture.size, "black"), picture)
+    assert answer != subject.oracle.answer(asked_about(black.convert("RGB")).messages)
+
+
+def test_transparent_pictures_lie_on_the_board_that_a_kimi_checkpoint_names(tmp_path: Path) -> None:
+    path = make_checkpoint(tmp_path, "kimi_k25")
+    board = {"pattern": "chessboard", "chessboard_square_size": 8, "chessboard_gray_value": 180}
+    public = {"transparent_bg_config": board, "transparent_bg_fill_stage": "after_resize"}
+    file = path / "preprocessor_config.json"
+    content = json.loads(file.read_text()) | {
+        "media_proc_cfg": public | {"in_patch_limit": 100, "patch_limit_on_one_side": 14}
+    }
+    file.write_text(json.dumps(content))
+    oracle = Oracle(path)
+    with running(model=path) as server:
+        for seed, size in enumerate([(60, 90), (300, 140), (150, 420)]):
+            case = asked_about(see_through(seed, size))
+            answer = ask(server, case)
+            assert answer == oracle.answer(case.messages)
+            assert answer != oracle.answer(asked_about(case.pictures[0].convert("RGB")).messages)

@@ -15,7 +15,7 @@ import uvloop
 from config.settings import ModelSettings, Settings, WorkerSettings
 from config.workers import parse_workers
 from tests.fakes import FAKE_COMMAND, HIDDEN
-from workers.families.plan import ImagePlan
+from tests.plans import make_plan
 from workers.messages import (
     Encoded,
     EncodeJob,
@@ -119,6 +119,7 @@ def children() -> list[int]:
 def start_message(model: str, roles: tuple[str, ...]) -> Start:
     """What a worker on the CPU is told; limits that nothing of the tests comes near."""
     return Start(
+        index=9,
         name="worker-9",
         device="cpu",
         roles=roles,
@@ -128,10 +129,14 @@ def start_message(model: str, roles: tuple[str, ...]) -> Start:
         log_level="info",
         max_context_tokens=0,
         max_vision_batch_patches=64,
+        feature_pool_bytes=0,
+        shares_feature_pool=False,
         kv_cache_tokens=0,
         kv_block_tokens=64,
         max_step_tokens=64,
         max_step_sequences=64,
+        prefix_cache=True,
+        digest_key=bytes(32),
     )
 
 
@@ -141,24 +146,8 @@ def last_events(events: list[FromWorker]) -> list[Encoded | Finished | Failed]:
 
 def encode_job(job_id: str, pixels: Region, target: Region) -> EncodeJob:
     """An image of 2 x 4 pixels, as 2 tokens."""
-    plan = ImagePlan(
-        family="fake",
-        backend="cpu",
-        source_size=(2, 4),
-        resized_size=(2, 4),
-        padded_size=(2, 4),
-        grid=(1, 2, 4),
-        patch_size=1,
-        temporal_patch_size=1,
-        merge_size=2,
-        num_tokens=2,
-        resample="bicubic",
-        rescale=1 / 255,
-        mean=(0.5, 0.5, 0.5),
-        std=(0.5, 0.5, 0.5),
-        background=(255, 255, 255),
-    )
-    payload = Pixels(region=pixels, height=2, width=4)
+    plan = make_plan((2, 4), grid=(1, 2, 4), patch_size=1, num_tokens=2)
+    payload = Pixels(pixels, 2, 4, 3, "resized")
     return EncodeJob(job_id=job_id, plan=plan, payload=payload, target=target, seconds_left=60.0)
 
 
@@ -182,6 +171,7 @@ def prompt_job(
             num_tokens=2,
             grid=job.plan.grid,
             embeddings=TensorRef(job.target, "float32", (1, 2, HIDDEN)),
+            identity=bytes(16),
         )
         for index, job in enumerate(images)
     )
@@ -190,6 +180,7 @@ def prompt_job(
     )
     return GenerateJob(
         job_id=job_id,
+        salt=b"",
         token_ids=np.asarray(prompt, "<i4").tobytes(),
         spans=spans,
         sampling=sampling,

@@ -6,8 +6,9 @@ import random
 
 import pytest
 
-from workers.arena import ALIGNMENT, Arena, Arenas, ArenaTooSmall, BadRegion
+from workers.arena import Arena, Arenas
 from workers.messages import Region
+from workers.ranges import ALIGNMENT, ArenaTooSmall, BadRegion
 
 SIZE = 64 * ALIGNMENT
 
@@ -40,6 +41,27 @@ def test_random_use_keeps_every_byte_free_or_owned_once(seed: int) -> None:
     arena.check()
     assert arena.num_bytes_used == 0
     assert arena.allocate(SIZE) is not None
+
+
+def test_a_split_region_is_freed_piece_by_piece() -> None:
+    arena = Arena(0, SIZE)
+    whole = region_of(arena, 2 * ALIGNMENT + 10 + ALIGNMENT)
+    sizes = (ALIGNMENT + 1, 10, 3)
+    with pytest.raises(BadRegion):
+        arena.split(whole, sizes[:2])
+
+    parts = arena.split(whole, sizes)
+
+    arena.check()
+    assert [part.num_bytes for part in parts] == list(sizes)
+    assert [part.offset for part in parts] == [0, 2 * ALIGNMENT, 3 * ALIGNMENT]
+    with pytest.raises(BadRegion):
+        arena.free(whole)
+    arena.free(parts[1])
+    assert region_of(arena, ALIGNMENT).offset == 2 * ALIGNMENT
+    arena.free(parts[2])
+    arena.free(parts[0])
+    arena.check()
 
 
 def test_check_notices_a_lost_range() -> None:

@@ -1,8 +1,6 @@
 """The loop survives whatever comes in or goes wrong, and every job ends."""
 
-import socket
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -12,7 +10,7 @@ import pytest
 
 from tests.fakes import FakeEncoder, FakeLanguage
 from tests.workers.harness import encode_job, prompt_job
-from workers.arena import Arena, Arenas
+from tests.workers.peer import Peer
 from workers.messages import (
     Abort,
     Encoded,
@@ -25,16 +23,21 @@ from workers.messages import (
     Stats,
     Stop,
 )
-from workers.wire import Channel, Splitter, pack
-from workers.worker import MAX_FAULTS_IN_A_ROW, Worker
+from workers.wire import pack
+from workers.worker import MAX_FAULTS_IN_A_ROW
 
 RAISE, FAIL, SLOW = 63, 91, 31
 
 
-class Broken:
+class Broken(FakeLanguage):
     """A stage that always has something to do and always raises."""
 
-    busy = True
+    def __init__(self) -> None:
+        pass
+
+    @property
+    def busy(self) -> bool:
+        return True
 
     def put(self, job: GenerateJob) -> None:
         pass
@@ -60,52 +63,6 @@ class Reluctant(FakeLanguage):
         if job.job_id == "disliked":
             raise ValueError("not this one")
         super().put(job)
-
-
-class Peer:
-    """The gateway's end of a loop that runs in a thread. Owned by the test."""
-
-    def __init__(self) -> None:
-        self.arena = Arena(0, 1 << 16)
-        self.connection, self.other_end = socket.socketpair()
-        self.connection.settimeout(10)
-        self.arenas = Arenas([self.arena.file_number])
-        self.channel = Channel(self.other_end)
-        self.error: BaseException | None = None
-        self._splitter = Splitter()
-        self._bodies: list[bytes] = []
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._worker: Worker
-
-    def start(self, vision: FakeEncoder | None, language: FakeLanguage | Broken | None) -> None:
-        self._worker = Worker(self.channel, vision, language)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            self._worker.run()
-            self.channel.drain()
-        except RuntimeError as error:
-            self.error = error
-
-    def send(self, *frames: bytes) -> None:
-        self.connection.sendall(b"".join(frames))
-
-    def next(self) -> FromWorker:
-        while not self._bodies:
-            self._bodies += self._splitter.feed(self.connection.recv(1 << 16))
-        event: FromWorker = msgspec.msgpack.decode(self._bodies.pop(0), type=FromWorker)
-        return event
-
-    def last(self, job_id: str) -> Encoded | Finished | Failed:
-        while True:
-            event = self.next()
-            if isinstance(event, Encoded | Finished | Failed) and event.job_id == job_id:
-                return event
-
-    def has_ended(self) -> bool:
-        self._thread.join(10)
-        return not self._thread.is_alive()
 
 
 @pytest.fixture
@@ -143,6 +100,23 @@ def test_message_that_is_not_understood_ends_its_job_and_nothing_else(peer: Peer
     assert isinstance(end, Failed)
     assert (end.job_id, end.kind) == ("wrong", "internal")
     assert isinstance(peer.last("good"), Finished)
+
+
+@pytest.mark.parametrize("changes", [{"grid": None}, {"sharpness": 1}])
+def test_image_with_a_wrong_plan_ends_before_it_joins_a_batch(
+    peer: Peer, changes: dict[str, object]
+) -> None:
+    start_both(peer)
+    wrong = msgspec.to_builtins(image("wrong"))
+    wrong["plan"] |= changes
+    body = msgspec.msgpack.encode(wrong)
+    peer.send(pack(image("before")), len(body).to_bytes(4, "big"), body, pack(image("after")))
+    kinds: dict[str, type] = {}
+    while len(kinds) < 3:
+        event = peer.next()
+        if isinstance(event, Encoded | Failed):
+            kinds[event.job_id] = type(event)
+    assert kinds == {"before": Encoded, "wrong": Failed, "after": Encoded}
 
 
 def test_step_that_raises_fails_the_jobs_of_its_stage_only(peer: Peer) -> None:

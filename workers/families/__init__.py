@@ -17,6 +17,7 @@ FAMILIES: dict[str, str] = {  # model_type in config.json -> folder
     "qwen2_vl": "qwen_vl",
     "qwen2_5_vl": "qwen_vl",
     "qwen3_vl": "qwen_vl",
+    "kimi_k25": "kimi_k25",
 }
 
 
@@ -36,11 +37,28 @@ class Layout(Protocol):
     image_token_id: int
     max_context_tokens: int  # what the checkpoint allows
 
+    @property
+    def max_resized_pixels(self) -> int:
+        """Upper bound of height times width after resizing, whatever the image."""
+        ...
+
     def plan(self, source_size: tuple[int, int], backend: Backend) -> ImagePlan:
         """Plan an image from its displayed (height, width), in pixels.
 
         Raises:
             ImageShapeError: the family cannot take this shape.
+        """
+        ...
+
+    def plan_grid(self, grid: tuple[int, int, int], backend: Backend) -> ImagePlan:
+        """Plan an image that comes as patches or embeddings, from its grid before merging.
+
+        Whatever grid `plan` gives is taken. Its padded size stands for the sizes that are not
+        known; `plan` of that size may give another grid, because padding may exceed a limit that
+        the picture was shrunk to.
+
+        Raises:
+            ImageShapeError: no image has this grid; the message says what the family allows.
         """
         ...
 

@@ -1,19 +1,32 @@
 """What the engine asks of a family's decoder, and what it lends it in a forward pass."""
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
+from workers.families import UnsupportedCheckpoint
+
+FIXED_ROPE_TYPES = ("default", "linear", "yarn", "llama3")  # the others change with the batch
+
 
 class LayerKv(NamedTuple):
-    """What one layer keeps of a token."""
+    """What one layer keeps of a token.
 
-    key_heads: int
+    A latent layer keeps one vector for both: its values are the first `value_dim` numbers of its
+    keys, and nothing is stored twice.
+    """
+
+    num_heads: int  # of keys, and of values
     key_dim: int
-    value_heads: int
     value_dim: int
+    is_latent: bool = False
+
+    @property
+    def num_stored(self) -> int:
+        """Numbers that are kept of each token."""
+        return self.num_heads * (self.key_dim + (0 if self.is_latent else self.value_dim))
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +40,16 @@ class VisualRows:
 class Attention(Protocol):
     """Attention of one step over every sequence in it; made anew for each step."""
 
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor | None, scale: float
+    ) -> Tensor:
         """Keep the new keys and values of `layer`, then attend, causally per sequence.
 
         Args:
             layer: index of the decoder layer.
             query: [query heads, tokens, key dim], rotated.
-            key: [key heads, tokens, key dim], rotated.
-            value: [value heads, tokens, value dim].
+            key: [heads, tokens, key dim], rotated.
+            value: [heads, tokens, value dim]; None for a latent layer, which has it in its key.
             scale: factor applied to the scores.
 
         Returns:
@@ -50,6 +65,7 @@ class Decoder(Protocol):
     hidden_size: int
     vocab_size: int
     num_deepstack_levels: int
+    num_axes: int  # of its rotary positions
     device: torch.device
     dtype: torch.dtype
 
@@ -80,3 +96,19 @@ class Decoder(Protocol):
     def logits(self, hidden: Tensor) -> Tensor:
         """Score every token after each row, [rows, hidden] -> float32 [rows, vocab]."""
         ...
+
+
+def check_rope(config: Any) -> None:
+    """Refuse rotations that depend on what else is in the batch.
+
+    Args:
+        config: the library's configuration of a text model.
+
+    Raises:
+        UnsupportedCheckpoint: the rope type is not known to be fixed.
+    """
+    rope_type = (config.rope_parameters or {}).get("rope_type", "default")
+    if rope_type not in FIXED_ROPE_TYPES:
+        raise UnsupportedCheckpoint(
+            f"rope type {rope_type!r} is not supported; supported are {', '.join(FIXED_ROPE_TYPES)}"
+        )

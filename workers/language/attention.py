@@ -15,7 +15,7 @@ class KvCache:
     """Keys and values of every layer, in blocks. Owned by the runner.
 
     A slot is block * block_tokens + offset. Heads come first, as the decoders make them and as
-    attention reads fastest.
+    attention reads fastest. A latent layer has keys only; they are read as its values, too.
     """
 
     def __init__(
@@ -27,31 +27,43 @@ class KvCache:
         device: torch.device,
     ) -> None:
         self.block_tokens = block_tokens
+        self.spec = tuple(spec)
         blocks = (num_blocks, block_tokens)
         # Each [heads, blocks, block tokens, dim].
         self._keys = [
-            _zeros((layer.key_heads, *blocks, layer.key_dim), dtype, device) for layer in spec
+            _zeros((layer.num_heads, *blocks, layer.key_dim), dtype, device) for layer in spec
         ]
-        self._values = [
-            _zeros((layer.value_heads, *blocks, layer.value_dim), dtype, device) for layer in spec
-        ]
+        self._values = {
+            index: _zeros((layer.num_heads, *blocks, layer.value_dim), dtype, device)
+            for index, layer in enumerate(spec)
+            if not layer.is_latent
+        }
 
-    def write(self, layer: int, slots: Tensor, key: Tensor, value: Tensor) -> None:
-        """Store [heads, tokens, dim] of the tokens at `slots`, int64 [tokens]."""
+    def write(self, layer: int, slots: Tensor, key: Tensor, value: Tensor | None) -> None:
+        """Store [heads, tokens, dim] of the tokens at `slots`, int64 [tokens].
+
+        `value` is None for a latent layer.
+        """
+        assert (value is None) == self.spec[layer].is_latent, "a latent layer has keys only"
         self._keys[layer].flatten(1, 2).index_copy_(1, slots, key)
-        self._values[layer].flatten(1, 2).index_copy_(1, slots, value)
+        if value is not None:
+            self._values[layer].flatten(1, 2).index_copy_(1, slots, value)
 
     def read(self, layer: int, table: Tensor) -> tuple[Tensor, Tensor]:
         """Copy out the blocks of `table`, int64 [rows, blocks].
 
         Returns:
-            keys and values, each [rows, heads, blocks * block tokens, dim]
+            keys and values, each [rows, heads, blocks * block tokens, dim]; the same tensor
+            twice for a latent layer, with the values first in it
         """
-        return _gather(self._keys[layer], table), _gather(self._values[layer], table)
+        keys = _gather(self._keys[layer], table)
+        if self.spec[layer].is_latent:
+            return keys, keys
+        return keys, _gather(self._values[layer], table)
 
     def zero(self, block_ids: Tensor) -> None:
         """Wipe blocks, int64 [blocks]."""
-        for store in (*self._keys, *self._values):
+        for store in (*self._keys, *self._values.values()):
             store.index_fill_(1, block_ids, 0)
 
 
@@ -80,7 +92,8 @@ class PackedAttention:
     """Attention of one step; see `workers.families.decoder.Attention`.
 
     Made of torch operations that every device has. Lengths are Python numbers, so no layer
-    waits for the device.
+    waits for the device. In each layer all rows are kept before any row looks back, because the
+    scheduler lets a sequence share blocks that another one fills in the same step.
     """
 
     cache: KvCache
@@ -88,14 +101,21 @@ class PackedAttention:
     singles: tuple[SingleRows, ...]  # these and the chunks cover all rows, in order
     chunks: tuple[ChunkRows, ...]
 
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor | None, scale: float
+    ) -> Tensor:
         """Keep the new keys and values of `layer`, then attend, causally per sequence."""
         self.cache.write(layer, self.slots, key, value)
+        value_dim = self.cache.spec[layer].value_dim
+        # A latent layer attends to whole keys: fast kernels want values as long as keys, and
+        # what comes behind the values is cut off afterwards.
+        value = key if value is None else value
         outputs = [self._attend_singles(layer, query, part, scale) for part in self.singles]
         outputs += [
             self._attend_chunk(layer, query, key, value, part, scale) for part in self.chunks
         ]
-        return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+        output = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+        return output[..., :value_dim]
 
     def _attend_singles(self, layer: int, query: Tensor, part: SingleRows, scale: float) -> Tensor:
         key, value = self.cache.read(layer, part.table)
@@ -115,6 +135,8 @@ class PackedAttention:
         else:
             keys, values = self.cache.read(layer, part.table)
             keys, values = keys[:, :, : part.num_keys], values[:, :, : part.num_keys]
+        if len(key) == 1:  # a view for every query head; kernels might copy it for each
+            keys, values = (each.expand(-1, len(query), -1, -1) for each in (keys, values))
         output = scaled_dot_product_attention(
             query[None, :, part.rows],
             keys,
@@ -134,8 +156,8 @@ def reference_attention(
 
     Args:
         query: [query heads, tokens, key dim]; the tokens after the first `num_context`.
-        key: [key heads, num_context + tokens, key dim].
-        value: [value heads, num_context + tokens, value dim].
+        key: [heads, num_context + tokens, key dim].
+        value: [heads, num_context + tokens, value dim].
         num_context: tokens of the sequence before the queries.
         scale: factor applied to the scores.
 

@@ -14,7 +14,6 @@ from workers.language.prompts import Prompt
 from workers.language.scheduler import Slice, Step
 from workers.language.sequence import Sequence
 
-AXES = 3
 LEAST_BUCKET_TOKENS = 256  # contexts up to this length are computed together
 
 
@@ -44,7 +43,8 @@ class InputBuilder:
         # Singles of similar context lie side by side, so that little padding is computed.
         slices = sorted(step.slices, key=lambda piece: (piece.length > 1, piece.end))
         firsts = np.cumsum([0] + [piece.length for piece in slices])
-        numbers = np.empty((AXES + 2, firsts[-1]), np.int64)  # ids, positions, slots
+        num_rows = self._decoder.num_axes + 2  # ids, positions, slots
+        numbers = np.empty((num_rows, firsts[-1]), np.int64)
         splices: list[tuple[int, Tensor]] = []
         for first, piece in zip(firsts.tolist(), slices, strict=False):
             prompt = prompts[piece.sequence.job_id]
@@ -69,9 +69,9 @@ class InputBuilder:
         """Ids, positions and slots of one slice, into columns [axes + 2, length]."""
         sequence, size = piece.sequence, self._cache.block_tokens
         if piece.length == 1 and piece.start >= sequence.num_prompt_tokens:
-            position = piece.start + prompt.offset
-            slot = sequence.block_ids[piece.start // size] * size + piece.start % size
-            numbers[:, 0] = (sequence.token_ids[piece.start], *[position] * AXES, slot)
+            numbers[0] = sequence.token_ids[piece.start]
+            numbers[1:-1] = piece.start + prompt.offset
+            numbers[-1] = sequence.block_ids[piece.start // size] * size + piece.start % size
             return
         index = np.arange(piece.start, piece.end)
         read = min(max(sequence.num_prompt_tokens - piece.start, 0), piece.length)

@@ -47,11 +47,7 @@ class Runner:
 
 def default_kv_tokens(decoder: Decoder, max_context_tokens: int) -> int:
     """Tokens that the KV cache can hold in the device's free memory."""
-    numbers = sum(
-        layer.key_heads * layer.key_dim + layer.value_heads * layer.value_dim
-        for layer in decoder.kv_spec
-    )
-    token_bytes = numbers * decoder.dtype.itemsize
+    token_bytes = sum(layer.num_stored for layer in decoder.kv_spec) * decoder.dtype.itemsize
     if decoder.device.type == "cuda":
         free_bytes, _ = torch.cuda.mem_get_info(decoder.device)
         return int(free_bytes * GPU_SHARE) // token_bytes

@@ -1,8 +1,9 @@
 """Pixels in, patches out: what the vision tower sees, in its order, bit for bit as trained.
 
-A pixel is one of 256 values in one of three channels, so normalising is a table of 768 floats
-that is made once with the reference's own float operations. What runs per image only moves and
-looks up bytes: the result is the same on every device.
+From pixels to patches there are three steps, each exact on every device: `resized` makes RGB of
+the planned size, `cut` orders its bytes, `normalised` looks each of them up. A pixel is one of 256
+values in one of three channels, so normalising is a table of 768 floats that is made once with
+the reference's own float operations.
 """
 
 import numpy as np
@@ -10,30 +11,26 @@ import torch
 from torch import Tensor
 
 from workers.families.plan import ImagePlan
+from workers.vision.background import lay_on
+from workers.vision.resample import resize
 
 
 class Preprocessor:
-    """Turns resized images into patches on one device; keeps the tables it has made."""
+    """Normalises patches on one device; keeps the tables it has made."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._tables: dict[tuple[float, tuple[float, ...], tuple[float, ...]], Tensor] = {}
 
-    def patches(self, pixels: Tensor, plan: ImagePlan) -> Tensor:
-        """Cut one image into normalised patches.
-
-        Args:
-            pixels: uint8 RGB [height, width, 3] in the plan's resized size, on any device.
-            plan: the image's plan.
+    def normalised(self, levels: Tensor, plan: ImagePlan) -> Tensor:
+        """Normalise what `cut` gave on this device, and repeat it in every frame of a patch.
 
         Returns:
             float32 [plan.num_patches, 3 * temporal_patch_size * patch_size ** 2] on the device.
-            Patches of one token lie together; tokens go row by row. Inside a patch: channel,
-            frame, row, column.
+            Inside a patch: channel, frame, row, column.
         """
-        shuffled = _shuffle(_pad(pixels.to(self._device, non_blocking=True), plan), plan)
         channel_starts = torch.arange(0, 768, 256, dtype=torch.int32, device=self._device)
-        places = shuffled.int().add_(channel_starts.view(1, 3, 1))
+        places = levels.int().add_(channel_starts.view(1, 3, 1))
         values = self._table(plan).index_select(0, places.flatten())
         # A still image is the same in every frame; values are looked up once and copied.
         frames = values.view(-1, 3, 1, plan.patch_size**2)
@@ -44,6 +41,43 @@ class Preprocessor:
         if key not in self._tables:
             self._tables[key] = torch.from_numpy(_normalised(*key)).to(self._device)
         return self._tables[key]
+
+
+def resized(pixels: Tensor, plan: ImagePlan) -> Tensor:
+    """Source pixels to what the plan resizes them to.
+
+    Args:
+        pixels: uint8 [*plan.source_size, 3 or 4], RGB or RGBA, on any device.
+        plan: the image's plan.
+
+    Returns:
+        uint8 RGB [*plan.resized_size, 3] on the same device.
+    """
+    ground = plan.background
+    if ground is None or pixels.shape[2] == 3:
+        return resize(pixels[..., :3], plan.resized_size, plan.first_pass)
+    if ground.stage == "before_resize":
+        return resize(lay_on(pixels, ground), plan.resized_size, plan.first_pass)
+    return lay_on(resize(pixels, plan.resized_size, plan.first_pass), ground)
+
+
+def cut(pixels: Tensor, plan: ImagePlan) -> Tensor:
+    """Fill resized pixels up with raw 0 at the bottom and on the right, and cut them.
+
+    Args:
+        pixels: uint8 RGB [*plan.resized_size, 3], on any device.
+        plan: the image's plan.
+
+    Returns:
+        uint8 [plan.num_patches, 3, patch_size ** 2] on the same device, patches in the plan's
+        order: row by row, or tokens row by row and the patches of each together.
+    """
+    merge = plan.merge_size if plan.patch_order == "merged" else 1
+    side = plan.patch_size
+    _, rows, columns = plan.grid
+    padded = _pad(pixels, plan)
+    blocks = padded.view(rows // merge, merge, side, columns // merge, merge, side, 3)
+    return blocks.permute(0, 3, 1, 4, 6, 2, 5).reshape(rows * columns, 3, side * side)
 
 
 def _normalised(
@@ -67,11 +101,3 @@ def _pad(pixels: Tensor, plan: ImagePlan) -> Tensor:
     if height == width == 0:
         return pixels
     return torch.nn.functional.pad(pixels, (0, 0, 0, width, 0, height))
-
-
-def _shuffle(pixels: Tensor, plan: ImagePlan) -> Tensor:
-    """uint8 [height, width, 3] -> uint8 [patches, 3, patch_size ** 2], the patches in order."""
-    side, merge = plan.patch_size, plan.merge_size
-    _, rows, columns = plan.grid
-    blocks = pixels.view(rows // merge, merge, side, columns // merge, merge, side, 3)
-    return blocks.permute(0, 3, 1, 4, 6, 2, 5).reshape(rows * columns, 3, side * side)

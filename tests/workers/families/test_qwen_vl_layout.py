@@ -2,6 +2,7 @@
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,22 @@ def test_sizes_equal_the_processors_with_default_limits(editable: Path) -> None:
     layout, processor = read_layout(editable), reference_processor(editable)
 
     assert count_size_mismatches(layout, processor, sample_sizes(2, 800)) == 0
+
+
+def test_no_resized_picture_has_more_pixels_than_the_layout_says(checkpoint: Path) -> None:
+    layout, rng = read_layout(checkpoint), random.Random(3)
+    for _ in range(300):
+        least, most = sorted(int(2 ** rng.uniform(4, 22)) for _ in range(2))
+        limited = replace(layout.checkpoint, min_pixels=least, max_pixels=most)
+        drawn = replace(layout, checkpoint=limited)
+        for size in sample_sizes(rng.randrange(10**6), 60):
+            height, width = drawn.plan(size, "cuda").resized_size
+            assert height * width <= drawn.max_resized_pixels, (size, least, most)
+
+
+def test_with_usual_limits_the_most_pixels_are_the_limit(editable: Path) -> None:
+    edit(editable / "preprocessor_config.json", min_pixels=3136, max_pixels=12845056)
+    assert read_layout(editable).max_resized_pixels == 12845056
 
 
 def test_another_pixel_limit_is_noticed_by_the_size_test(editable: Path, checkpoint: Path) -> None:

@@ -13,8 +13,8 @@ from PIL import Image
 from torch import Tensor
 
 from tests.checkpoints import MODEL_TYPES, make_checkpoint
-from workers.families.qwen_vl.tower_attention import Run, TowerAttention, runs_of
 from workers.families.qwen_vl.vision import Grid, VisionModel
+from workers.families.tower import Run, TowerAttention, runs_of
 
 SEGMENTS = [16, 16, 8, 16, 4]  # with equal neighbours, and equal ones that are apart
 # Of the largest value. In bfloat16 one step of rounding is 2**-8.
@@ -91,7 +91,8 @@ def attention_difference(case: Case, segments: list[int], dtype: torch.dtype) ->
     ends = torch.tensor([0, *SEGMENTS]).cumsum(0)
     with torch.no_grad():
         expected = attention(hidden, ends, position_embeddings=rotation)
-        actual = TowerAttention(attention)(hidden, runs_of(segments), rotation)
+        taken_over = TowerAttention(attention.qkv, attention.proj, attention.num_heads)
+        actual = taken_over(hidden, runs_of(segments), rotation)
     return float((actual - expected).abs().max() / expected.abs().max())
 
 

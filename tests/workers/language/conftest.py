@@ -8,9 +8,10 @@ import torch
 
 from config.settings import DEMO_MODEL
 from tests.checkpoints import MODEL_TYPES, make_checkpoint
-from tests.workers.language.models import LentArenas, Model, load_model
+from tests.workers.language.models import LentArenas, Model, load_model, make_kimi_model
 
-NAMES = (*MODEL_TYPES, "demo")
+KIMI = "kimi_k25"
+NAMES = (*MODEL_TYPES, KIMI, "demo")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -25,6 +26,8 @@ def model_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Model]
 
     @cache
     def load(name: str) -> Model:
+        if name == KIMI:
+            return make_kimi_model()
         return load_model(DEMO_MODEL if name == "demo" else make_checkpoint(folder, name))
 
     return load

@@ -1,17 +1,24 @@
 """Library models beside the engine's adapter of the same weights, and random requests for them."""
 
+import copy
 import os
 import random
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import transformers
 from torch import Tensor
 
+from tests.checkpoints import TOKENS
 from workers.arena import Arena, Arenas
 from workers.families import Layout, load_layout
+from workers.families.decoder import Decoder
+from workers.families.kimi_k25 import text as kimi_text
+from workers.families.plan import Backend, ImagePlan
 from workers.families.qwen_vl.text import TextModel
 from workers.messages import GenerateJob, Region, Sampling, Span, TensorRef
 
@@ -25,8 +32,12 @@ class Model:
     """The library's model and our decoder over a second copy of its text part."""
 
     library: Any
-    decoder: TextModel
+    decoder: Decoder
     layout: Layout
+
+    @property
+    def is_kimi(self) -> bool:
+        return bool(self.library.config.model_type == "kimi_k25")
 
 
 @dataclass(frozen=True)
@@ -77,6 +88,91 @@ def _load(path: Path) -> Any:
     return model.eval()
 
 
+class CountedLayout:
+    """The layout of a family whose positions count tokens, images or not."""
+
+    family = "kimi_k25"
+    image_token = "<|media_pad|>"
+    image_token_id = IMAGE
+    max_context_tokens = 4096
+    max_resized_pixels = 0  # it plans no images
+
+    def plan(self, source_size: tuple[int, int], backend: Backend) -> ImagePlan:
+        raise NotImplementedError
+
+    def plan_grid(self, grid: Grid, backend: Backend) -> ImagePlan:
+        raise NotImplementedError
+
+    def positions(
+        self, num_tokens: int, spans: list[tuple[int, Grid]]
+    ) -> tuple[np.ndarray[Any, np.dtype[np.int64]], int]:
+        return np.arange(num_tokens)[None], 0
+
+
+def make_kimi_model(seed: int = 0, **text: Any) -> Model:
+    """A random model with latent attention and experts; `text` changes its configuration."""
+    torch.manual_seed(seed)
+    library = transformers.Kimi_K25ForConditionalGeneration(_kimi_config(text)).eval()
+    with torch.no_grad():
+        for name, parameter in library.named_parameters():
+            if parameter.ndim > 1:
+                parameter.normal_(0, 0.35 if "embed_tokens" in name else 0.12)
+    own = copy.deepcopy(library)  # attention hooks must not reach the library's own copy
+    decoder = kimi_text.TextModel(own.model.language_model, own.lm_head)
+    return Model(library, decoder, CountedLayout())
+
+
+def _kimi_config(text: dict[str, Any]) -> Any:
+    yarn = {
+        "rope_type": "yarn",
+        "rope_theta": 5e4,
+        "factor": 16.0,
+        "original_max_position_embeddings": 256,
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
+        "mscale": 1.0,
+        "mscale_all_dim": 1.0,
+    }
+    small: dict[str, Any] = {
+        "vocab_size": 768,
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 4,
+        "max_position_embeddings": 4096,
+        "q_lora_rank": 24,
+        "kv_lora_rank": 16,
+        "qk_nope_head_dim": 16,
+        "qk_rope_head_dim": 8,
+        "v_head_dim": 12,
+        "first_k_dense_replace": 1,
+        "n_routed_experts": 8,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 32,
+        "n_group": 2,
+        "topk_group": 1,
+        "rope_parameters": yarn,
+    }
+    vision = {
+        "patch_size": 4,
+        "hidden_size": 32,
+        "num_attention_heads": 2,
+        "num_hidden_layers": 2,
+        "intermediate_size": 48,
+        "pos_emb_height": 8,
+        "pos_emb_width": 8,
+    }
+    return transformers.Kimi_K25Config(
+        text_config={"model_type": "deepseek_v3"} | small | text,
+        vision_config=vision,
+        projection_hidden_size=32,
+        tie_word_embeddings=False,
+        # As in public checkpoints no token stands for videos; the library would embed it as 0.
+        **(TOKENS | {"video_token_id": 768}),
+    )
+
+
 def make_request(model: Model, seed: int, num_images: int) -> Request:
     """A random prompt; every image has its own size and content."""
     chance = random.Random(seed)
@@ -88,8 +184,9 @@ def make_request(model: Model, seed: int, num_images: int) -> Request:
         grids.append(grid)
         num_patches = grid[1] * grid[2]
         ids += [VISION_START, *[IMAGE] * (num_patches // 4), VISION_END, *_text(chance, 1, 12)]
-        size = 3 * 2 * model.library.config.vision_config.patch_size**2
-        pixels.append(torch.randn(num_patches, size, generator=generator) * 1.5)
+        side = model.library.config.vision_config.patch_size
+        shape = (3, side, side) if model.is_kimi else (3 * 2 * side**2,)
+        pixels.append(torch.randn(num_patches, *shape, generator=generator) * 1.5)
     embeddings = _embed_images(model, pixels, grids)
     return Request(ids, starts, grids, pixels, embeddings, chance.randint(2, 12))
 
@@ -110,20 +207,33 @@ def _embed_images(model: Model, pixels: list[Tensor], grids: list[Grid]) -> list
     return found
 
 
-def inputs_for_library(request: Request) -> dict[str, Tensor]:
+def inputs_for_library(model: Model, request: Request) -> dict[str, Tensor]:
     """Keyword arguments of the library's full model."""
     ids = torch.tensor([request.token_ids])
-    inputs = {"input_ids": ids, "mm_token_type_ids": (ids == IMAGE).int()}
+    inputs = {"input_ids": ids}
+    if not model.is_kimi:
+        inputs["mm_token_type_ids"] = (ids == IMAGE).int()
     if request.grids:
         inputs["pixel_values"] = torch.cat(request.pixels)
         inputs["image_grid_thw"] = torch.tensor(request.grids)
     return inputs
 
 
+def positions_for_library(model: Model, inputs: dict[str, Tensor]) -> Tensor:
+    """What `generate` would give the model for positions."""
+    if model.is_kimi:
+        return torch.arange(inputs["input_ids"].shape[1])[None]
+    positions, _ = model.library.model.get_rope_index(
+        inputs["input_ids"], inputs["mm_token_type_ids"], inputs.get("image_grid_thw")
+    )
+    found: Tensor = positions
+    return found
+
+
 def generate(model: Model, request: Request) -> list[int]:
     """The library's greedy answer; nothing stops it early."""
     output = model.library.generate(
-        **inputs_for_library(request),
+        **inputs_for_library(model, request),
         max_new_tokens=request.max_tokens,
         do_sample=False,
         eos_token_id=None,
@@ -138,10 +248,17 @@ def make_job(
     job_id: str,
     sampling: Sampling | None = None,
     seconds_left: float = 60.0,
+    salt: bytes = b"",
 ) -> GenerateJob:
     """The request as the engine takes it; greedy unless `sampling` says otherwise."""
     spans = tuple(
-        Span(start=start, num_tokens=tensor.shape[1], grid=grid, embeddings=arenas.store(tensor))
+        Span(
+            start=start,
+            num_tokens=tensor.shape[1],
+            grid=grid,
+            embeddings=arenas.store(tensor),
+            identity=blake2b(tensor.numpy().tobytes(), digest_size=16).digest(),
+        )
         for start, grid, tensor in zip(
             request.starts, request.grids, request.embeddings, strict=True
         )
@@ -149,6 +266,7 @@ def make_job(
     raw = b"".join(token.to_bytes(4, "little") for token in request.token_ids)
     return GenerateJob(
         job_id=job_id,
+        salt=salt,
         token_ids=raw,
         spans=spans,
         sampling=sampling or greedy(request.max_tokens),

@@ -14,7 +14,9 @@ from workers.language.scheduler import Slice
 from workers.language.sequence import Sequence
 from workers.messages import Sampling
 
-QUERY_HEADS, KEY_HEADS, KEY_DIM, VALUE_DIM, SCALE = 6, 2, 16, 16, 0.3
+QUERY_HEADS, SCALE = 6, 0.3
+GROUPED = LayerKv(num_heads=2, key_dim=16, value_dim=16)
+LATENT = LayerKv(num_heads=1, key_dim=20, value_dim=16, is_latent=True)
 BLOCK_TOKENS, NUM_BLOCKS = 4, 120
 SAMPLING = Sampling(temperature=0, top_p=1, top_k=0, seed=0, max_tokens=1, stop_token_ids=())
 
@@ -25,7 +27,7 @@ class Case:
 
     slices: list[Slice]
     keys: list[Tensor]  # [heads, context, dim] each
-    values: list[Tensor]
+    values: list[Tensor]  # views of the keys when the layer is latent
     queries: list[Tensor]  # [query heads, length, dim] each
     cache: KvCache
     attention: PackedAttention
@@ -35,9 +37,8 @@ class Case:
             pairs = zip(tensors, self.slices, strict=True)
             return torch.cat([each[:, -piece.length :] for each, piece in pairs], dim=1)
 
-        return self.attention.attend(
-            0, joined(self.queries), joined(self.keys), joined(self.values), SCALE
-        )
+        values = None if self.cache.spec[0].is_latent else joined(self.values)
+        return self.attention.attend(0, joined(self.queries), joined(self.keys), values, SCALE)
 
     def expected(self) -> Tensor:
         return torch.cat(
@@ -50,10 +51,9 @@ class Case:
         )
 
 
-def make_case(parts: list[tuple[int, int]], content: float = 0.0) -> Case:
+def make_case(parts: list[tuple[int, int]], content: float = 0.0, spec: LayerKv = GROUPED) -> Case:
     """Slices as (start, length), in rows of that order; foreign blocks are full of `content`."""
     generator = torch.Generator().manual_seed(len(parts))
-    spec = LayerKv(KEY_HEADS, KEY_DIM, KEY_HEADS, VALUE_DIM)
     cache = KvCache([spec], NUM_BLOCKS, BLOCK_TOKENS, torch.float32, torch.device("cpu"))
     blocks = random.Random(0).sample(range(NUM_BLOCKS), NUM_BLOCKS)
     slices, keys, values, queries, slots = [], [], [], [], []
@@ -63,23 +63,26 @@ def make_case(parts: list[tuple[int, int]], content: float = 0.0) -> Case:
         sequence = Sequence(str(index), [1] * end, end, SAMPLING, end + 1, 1e9, start)
         sequence.block_ids = held
         slices.append(Slice(sequence, start, length))
-        keys.append(torch.randn(KEY_HEADS, end, KEY_DIM, generator=generator))
-        values.append(torch.randn(KEY_HEADS, end, VALUE_DIM, generator=generator))
-        queries.append(torch.randn(QUERY_HEADS, length, KEY_DIM, generator=generator))
+        keys.append(torch.randn(spec.num_heads, end, spec.key_dim, generator=generator))
+        own_values = torch.randn(spec.num_heads, end, spec.value_dim, generator=generator)
+        values.append(keys[-1][..., : spec.value_dim] if spec.is_latent else own_values)
+        queries.append(torch.randn(QUERY_HEADS, length, spec.key_dim, generator=generator))
         own = [held[at // BLOCK_TOKENS] * BLOCK_TOKENS + at % BLOCK_TOKENS for at in range(end)]
         if start:
             before = torch.tensor(own[:start])
-            cache.write(0, before, keys[-1][:, :start], values[-1][:, :start])
+            earlier = None if spec.is_latent else values[-1][:, :start]
+            cache.write(0, before, keys[-1][:, :start], earlier)
         slots += own[start:]
-    foreign = torch.full((KEY_HEADS, len(blocks) * BLOCK_TOKENS, KEY_DIM), content)
+    foreign = torch.full((spec.num_heads, len(blocks) * BLOCK_TOKENS, spec.key_dim), content)
     places = torch.tensor(
         [block * BLOCK_TOKENS + offset for block in blocks for offset in range(BLOCK_TOKENS)]
     )
-    cache.write(0, places, foreign, foreign)
+    cache.write(0, places, foreign, None if spec.is_latent else foreign)
     attention = build_attention(cache, torch.tensor(slots), slices, torch.float32)
     return Case(slices, keys, values, queries, cache, attention)
 
 
+SPECS = [pytest.param(GROUPED, id="grouped"), pytest.param(LATENT, id="latent")]
 CASES = [
     pytest.param([(0, 5)], id="one prompt"),
     pytest.param([(9, 1)], id="one next token"),
@@ -90,15 +93,19 @@ CASES = [
 ]
 
 
+@pytest.mark.parametrize("spec", SPECS)
 @pytest.mark.parametrize("parts", CASES)
-def test_packed_attention_equals_the_reference(parts: list[tuple[int, int]]) -> None:
-    case = make_case(parts)
+def test_packed_attention_equals_the_reference(parts: list[tuple[int, int]], spec: LayerKv) -> None:
+    case = make_case(parts, spec=spec)
     torch.testing.assert_close(case.run(), case.expected(), rtol=1e-5, atol=2e-6)
 
 
+@pytest.mark.parametrize("spec", SPECS)
 @pytest.mark.parametrize("parts", CASES)
-def test_what_others_left_in_their_blocks_has_no_effect(parts: list[tuple[int, int]]) -> None:
-    case = make_case(parts, content=float("nan"))
+def test_what_others_left_in_their_blocks_has_no_effect(
+    parts: list[tuple[int, int]], spec: LayerKv
+) -> None:
+    case = make_case(parts, content=float("nan"), spec=spec)
     torch.testing.assert_close(case.run(), case.expected(), rtol=1e-5, atol=2e-6)
 
 
@@ -118,11 +125,25 @@ def test_reference_sees_no_later_token() -> None:
     assert change[3] > 0
 
 
-def test_zeroed_blocks_hold_zeros_and_others_stay() -> None:
-    case = make_case([(8, 1), (7, 1)])
+@pytest.mark.parametrize("spec", SPECS)
+def test_zeroed_blocks_hold_zeros_and_others_stay(spec: LayerKv) -> None:
+    case = make_case([(8, 1), (7, 1)], spec=spec)
     first, second = (torch.tensor([piece.sequence.block_ids]) for piece in case.slices)
     case.run()
     before = case.cache.read(0, second)
     case.cache.zero(first[0])
     assert all(not each.any() for each in case.cache.read(0, first))
     assert all(map(torch.equal, case.cache.read(0, second), before))
+
+
+def test_latent_layers_store_keys_once() -> None:
+    assert (GROUPED.num_stored, LATENT.num_stored) == (64, 20)
+    case = make_case([(8, 1)], spec=LATENT)
+    keys, values = case.cache.read(0, torch.tensor([case.slices[0].sequence.block_ids]))
+    assert keys is values
+
+
+def test_forgotten_values_are_noticed() -> None:
+    case = make_case([(8, 1)])
+    with pytest.raises(AssertionError, match="latent"):
+        case.attention.attend(0, case.queries[0], case.keys[0][:, -1:], None, SCALE)

@@ -1,117 +1,18 @@
 """Packed forward passes against the library's forward, one sequence at a time, row by row."""
 
-import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from tests.workers.language.models import (
-    IMAGE,
-    NUM_PLAIN_IDS,
-    LentArenas,
-    Model,
-    Request,
-    inputs_for_library,
-    make_job,
-    make_request,
-)
+from tests.checkpoints import MODEL_TYPES
+from tests.workers.language.models import IMAGE, Model, Request, make_request
+from tests.workers.language.rows import NUM_LATER_TOKENS, TOLERANCE, distance, packed, single
 from workers.language import attention
-from workers.language.blocks import BlockPool
-from workers.language.inputs import InputBuilder
-from workers.language.prompts import Prompt, PromptReader
-from workers.language.runner import Runner
-from workers.language.scheduler import Scheduler
-from workers.language.sequence import Sequence
-
-NUM_LATER_TOKENS = 12
-TOLERANCE = 3e-5  # of logits between 1 and 20
-Rows = dict[tuple[int, int], Tensor]  # request, index of the token -> logits after it
-
-
-def later_tokens(request: Request) -> list[int]:
-    """An answer to force on both sides."""
-    chance = random.Random(len(request.token_ids))
-    return [chance.randrange(NUM_PLAIN_IDS) for _ in range(NUM_LATER_TOKENS)]
-
-
-def packed(
-    model: Model,
-    requests: list[Request],
-    num_blocks: int = 800,
-    max_step_tokens: int = 2048,
-    change: Callable[[Prompt], Prompt] = lambda prompt: prompt,
-) -> tuple[Rows, int]:
-    """Logits of every row that chooses a token, and how often a sequence was preempted."""
-    arenas = LentArenas()
-    reader = PromptReader(model.decoder, model.layout, arenas, 4096)
-    runner = Runner(model.decoder, num_blocks, block_tokens=2)
-    builder = InputBuilder(model.decoder, runner.cache)
-    scheduler = Scheduler(BlockPool(num_blocks, 2), max_step_tokens, 16)
-    prompts: dict[str, Prompt] = {}
-    for index, request in enumerate(requests):
-        job = make_job(arenas, request, str(index))
-        prompts[str(index)] = change(reader.read(job))
-        sequence = Sequence(
-            job_id=str(index),
-            token_ids=list(request.token_ids),
-            num_prompt_tokens=request.num_tokens,
-            sampling=job.sampling,
-            max_tokens=request.num_tokens + NUM_LATER_TOKENS,
-            deadline=1e9,
-        )
-        scheduler.add(sequence)
-    return _run(runner, builder, scheduler, prompts, requests)
-
-
-def _run(
-    runner: Runner,
-    builder: InputBuilder,
-    scheduler: Scheduler,
-    prompts: Mapping[str, Prompt],
-    requests: list[Request],
-) -> tuple[Rows, int]:
-    rows: Rows = {}
-    num_preempted = 0
-    while (step := scheduler.pick()) is not None:
-        if step.dirty_blocks:
-            num_preempted += 1
-            runner.zero(step.dirty_blocks)
-        tensors = builder.build(step, prompts)
-        logits = runner.run(tensors)
-        for piece in step.slices:
-            piece.sequence.num_computed_tokens = piece.end
-        for sequence, row in zip(tensors.choosers, logits, strict=True):
-            index = int(sequence.job_id)
-            rows[index, sequence.num_tokens - 1] = row
-            if sequence.accept(later_tokens(requests[index])[sequence.num_completion_tokens]):
-                scheduler.remove(sequence, is_finite=True)
-    return rows, num_preempted
-
-
-@torch.inference_mode()
-def single(model: Model, requests: list[Request]) -> Rows:
-    """The same rows from the library's full model."""
-    rows: Rows = {}
-    for index, request in enumerate(requests):
-        forced = replace(request, token_ids=request.token_ids + later_tokens(request)[:-1])
-        inputs = inputs_for_library(forced)
-        positions, _ = model.library.model.get_rope_index(
-            inputs["input_ids"], inputs["mm_token_type_ids"], inputs.get("image_grid_thw")
-        )
-        logits = model.library(**inputs, position_ids=positions, use_cache=False).logits[0]
-        for at in range(request.num_tokens - 1, len(forced.token_ids)):
-            rows[index, at] = logits[at]
-    return rows
-
-
-def distance(found: Rows, expected: Rows) -> float:
-    assert found.keys() == expected.keys()
-    return max(float((found[key] - expected[key]).abs().max()) for key in expected)
+from workers.language.prompts import Prompt
 
 
 @pytest.fixture
@@ -140,7 +41,7 @@ def flat_positions(prompt: Prompt) -> Prompt:
 
 def text_positions(prompt: Prompt) -> Prompt:
     length = prompt.positions.shape[1]
-    return replace(prompt, positions=np.tile(np.arange(length), (3, 1)), offset=0)
+    return replace(prompt, positions=np.arange(length)[None].repeat(3, 0), offset=0)
 
 
 def wrong_offset(prompt: Prompt) -> Prompt:
@@ -157,9 +58,7 @@ def no_images(prompt: Prompt) -> Prompt:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "change", [flat_positions, text_positions, wrong_offset, reversed_embeddings, no_images]
-)
+@pytest.mark.parametrize("change", [flat_positions, wrong_offset, reversed_embeddings, no_images])
 def test_control_changed_prompts_change_the_rows(
     model: Model, change: Callable[[Prompt], Prompt]
 ) -> None:
@@ -167,6 +66,14 @@ def test_control_changed_prompts_change_the_rows(
     expected = single(model, requests)
     assert distance(packed(model, requests)[0], expected) < TOLERANCE
     assert distance(packed(model, requests, change=change)[0], expected) > 100 * TOLERANCE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", MODEL_TYPES, indirect=True)
+def test_control_without_places_of_images_rows_change(model: Model) -> None:
+    requests = [make_request(model, 2, 2)]
+    found, _ = packed(model, requests, change=text_positions)
+    assert distance(found, single(model, requests)) > 100 * TOLERANCE
 
 
 def test_control_missing_deepstack_changes_the_rows(deep_model: Model) -> None:
@@ -183,8 +90,9 @@ def test_control_missing_deepstack_changes_the_rows(deep_model: Model) -> None:
     assert distance(found, single(deep_model, requests)) > 100 * TOLERANCE
 
 
+@pytest.mark.parametrize("model", ["qwen3_vl", "kimi_k25"], indirect=True)
 def test_control_without_causal_mask_rows_change(
-    deep_model: Model, monkeypatch: pytest.MonkeyPatch
+    model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def see_all(
         query: Tensor,
@@ -196,10 +104,10 @@ def test_control_without_causal_mask_rows_change(
     ) -> Tensor:
         return scaled_dot_product_attention(query, key, value, scale=scale, enable_gqa=enable_gqa)
 
-    requests = [make_request(deep_model, 2, 1)]
-    expected = single(deep_model, requests)
+    requests = [make_request(model, 2, 1)]
+    expected = single(model, requests)
     monkeypatch.setattr(attention, "scaled_dot_product_attention", see_all)
-    assert distance(packed(deep_model, requests)[0], expected) > 100 * TOLERANCE
+    assert distance(packed(model, requests)[0], expected) > 100 * TOLERANCE
 
 
 def test_only_rows_that_choose_are_projected(

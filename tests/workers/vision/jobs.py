@@ -30,6 +30,11 @@ class Memory:
         assert region is not None
         return region
 
+    def store(self, data: bytes) -> Region:
+        region = self.allocate(len(data))
+        self.gateway.view(region)[:] = data
+        return region
+
 
 @dataclass
 class Bench:
@@ -39,18 +44,18 @@ class Bench:
     vision: VisionModel
     expected: list[Tensor]  # per picture: [levels, tokens, hidden], by transformers, alone
     memory: Memory
+    looks_ahead: bool  # how the owner is to prepare
 
     def job(self, name: str, image: Image.Image, seconds_left: float = 60.0) -> EncodeJob:
         plan = self.layout.plan((image.height, image.width), "cpu")
         height, width = plan.resized_size
         raw = image.resize((width, height), Image.Resampling.BICUBIC).tobytes()
-        region = self.memory.allocate(len(raw))
-        self.memory.gateway.view(region)[:] = raw
+        region = self.memory.store(raw)
         target = self.memory.allocate(plan.num_tokens * self.vision.embedding_bytes_per_token)
         return EncodeJob(
             job_id=name,
             plan=plan,
-            payload=Pixels(region=region, height=height, width=width),
+            payload=Pixels(region, height, width, 3, "resized"),
             target=target,
             seconds_left=seconds_left,
         )

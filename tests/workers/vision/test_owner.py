@@ -15,8 +15,11 @@ from tests.workers.vision.jobs import Bench, Memory, pictures, references
 from workers.families.qwen_vl.layout import QwenLayout, read_layout
 from workers.families.qwen_vl.load import load_models
 from workers.families.qwen_vl.vision import VisionModel
-from workers.messages import Encoded, EncodeJob, Failed, FromWorker
+from workers.messages import Encoded, EncodeJob, Failed, FromWorker, Pixels
+from workers.vision.encoder import Encoder
 from workers.vision.owner import Owner
+
+KEY = bytes(range(32))
 
 
 @pytest.fixture(scope="module", params=["qwen2_5_vl", "qwen3_vl"])
@@ -29,11 +32,17 @@ def loaded(
     return read_layout(path), models.vision, references(path)
 
 
-@pytest.fixture
-def bench(loaded: tuple[QwenLayout, VisionModel, list[Tensor]]) -> Iterator[Bench]:
+@pytest.fixture(params=[False, True], ids=["in-line", "ahead"])
+def bench(
+    loaded: tuple[QwenLayout, VisionModel, list[Tensor]], request: pytest.FixtureRequest
+) -> Iterator[Bench]:
     memory = Memory()
-    yield Bench(*loaded, memory)
+    yield Bench(*loaded, memory, looks_ahead=request.param)
     memory.gateway.close()
+
+
+def make_owner(bench: Bench, max_patches: int = 1 << 20, vision: Encoder | None = None) -> Owner:
+    return Owner(vision or bench.vision, bench.memory.worker, max_patches, KEY, bench.looks_ahead)
 
 
 def run_until_idle(owner: Owner) -> list[FromWorker]:
@@ -72,7 +81,7 @@ class Flaky:
 
 @pytest.mark.parametrize("max_patches", [1, 60, 1 << 20])
 def test_embeddings_equal_transformers_whatever_the_batch(bench: Bench, max_patches: int) -> None:
-    owner = Owner(bench.vision, bench.memory.worker, max_patches)
+    owner = make_owner(bench, max_patches)
     jobs = [bench.job(f"job-{index}", image) for index, image in enumerate(pictures())]
     for job in jobs:
         owner.put(job)
@@ -85,7 +94,7 @@ def test_embeddings_equal_transformers_whatever_the_batch(bench: Bench, max_patc
 
 
 def test_swapped_pixels_are_noticed_by_the_comparison(bench: Bench) -> None:
-    owner = Owner(bench.vision, bench.memory.worker, 1 << 20)
+    owner = make_owner(bench)
     job = bench.job("upside-down", pictures()[0].transpose(Image.Transpose.ROTATE_180))
     owner.put(job)
 
@@ -97,7 +106,7 @@ def test_swapped_pixels_are_noticed_by_the_comparison(bench: Bench) -> None:
 def test_a_step_takes_one_batch_within_the_limit_in_order(bench: Bench) -> None:
     jobs = [bench.job(f"job-{index}", image) for index, image in enumerate(pictures())]
     first_two = sum(job.plan.num_patches for job in jobs[:2])
-    owner = Owner(bench.vision, bench.memory.worker, first_two)
+    owner = make_owner(bench, first_two)
     for job in jobs:
         owner.put(job)
 
@@ -108,7 +117,7 @@ def test_a_step_takes_one_batch_within_the_limit_in_order(bench: Bench) -> None:
 
 
 def test_timings_are_told(bench: Bench) -> None:
-    owner = Owner(bench.vision, bench.memory.worker, 1 << 20)
+    owner = make_owner(bench)
     owner.put(bench.job("timed", pictures()[1]))
 
     event = owner.step()[0]
@@ -123,7 +132,7 @@ def test_timings_are_told(bench: Bench) -> None:
 def test_only_the_culprit_of_a_batch_fails(bench: Bench, fault: Exception | None) -> None:
     jobs = [bench.job(f"job-{index}", image) for index, image in enumerate(pictures())]
     flaky = Flaky(bench.vision, jobs[2].plan.grid, fault)
-    owner = Owner(flaky, bench.memory.worker, 1 << 20)
+    owner = make_owner(bench, vision=flaky)
     for job in jobs:
         owner.put(job)
 
@@ -141,7 +150,7 @@ def test_only_the_culprit_of_a_batch_fails(bench: Bench, fault: Exception | None
 
 def test_values_that_are_not_finite_are_never_written(bench: Bench) -> None:
     job = bench.job("spoilt", pictures()[0])
-    owner = Owner(Flaky(bench.vision, job.plan.grid, None), bench.memory.worker, 1 << 20)
+    owner = make_owner(bench, vision=Flaky(bench.vision, job.plan.grid, None))
     owner.put(job)
 
     (event,) = owner.step()
@@ -154,7 +163,7 @@ def test_values_that_are_not_finite_are_never_written(bench: Bench) -> None:
 def test_a_broken_device_ends_the_worker(bench: Bench) -> None:
     job = bench.job("unlucky", pictures()[0])
     broken = Flaky(bench.vision, job.plan.grid, torch.AcceleratorError("device is lost"))
-    owner = Owner(broken, bench.memory.worker, 1 << 20)
+    owner = make_owner(bench, vision=broken)
     owner.put(job)
 
     with pytest.raises(torch.AcceleratorError):
@@ -162,6 +171,7 @@ def test_a_broken_device_ends_the_worker(bench: Bench) -> None:
 
 
 def wrong_size(job: EncodeJob) -> EncodeJob:
+    assert isinstance(job.payload, Pixels)
     payload = msgspec.structs.replace(job.payload, height=job.payload.height - 1)
     return msgspec.structs.replace(job, payload=payload)
 
@@ -183,7 +193,7 @@ def wrong_tokens(job: EncodeJob) -> EncodeJob:
 
 @pytest.mark.parametrize("spoil", [wrong_size, short_pixels, short_target, wrong_tokens])
 def test_a_job_that_does_not_fit_its_plan_fails_alone(bench: Bench, spoil: Any) -> None:
-    owner = Owner(bench.vision, bench.memory.worker, 1 << 20)
+    owner = make_owner(bench)
     images = pictures()
     owner.put(bench.job("good", images[0]))
     owner.put(spoil(bench.job("bad", images[1])))
@@ -194,7 +204,7 @@ def test_a_job_that_does_not_fit_its_plan_fails_alone(bench: Bench, spoil: Any) 
 
 
 def test_job_past_its_deadline_is_not_encoded(bench: Bench) -> None:
-    owner = Owner(bench.vision, bench.memory.worker, 1 << 20)
+    owner = make_owner(bench)
     owner.put(bench.job("late", pictures()[0], seconds_left=-1.0))
     owner.put(bench.job("in-time", pictures()[1]))
 
@@ -209,7 +219,7 @@ def test_job_past_its_deadline_is_not_encoded(bench: Bench) -> None:
 
 
 def test_aborted_job_ends_once_and_is_not_encoded(bench: Bench) -> None:
-    owner = Owner(bench.vision, bench.memory.worker, 1 << 20)
+    owner = make_owner(bench)
     owner.put(bench.job("gone", pictures()[0]))
     owner.put(bench.job("stays", pictures()[1]))
     owner.abort("gone")
@@ -222,7 +232,7 @@ def test_aborted_job_ends_once_and_is_not_encoded(bench: Bench) -> None:
 
 
 def test_abort_after_the_end_does_nothing(bench: Bench) -> None:
-    owner = Owner(bench.vision, bench.memory.worker, 1 << 20)
+    owner = make_owner(bench)
     owner.put(bench.job("done", pictures()[0]))
     owner.step()
 

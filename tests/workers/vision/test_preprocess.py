@@ -1,4 +1,4 @@
-"""Patches are bit-equal to those of the checkpoint's own processor."""
+"""Patches are bit-equal to those of the checkpoint's own processor, in either order."""
 
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,11 @@ from PIL import Image
 from torch import Tensor
 
 from tests.checkpoints import make_checkpoint
-from workers.families.plan import ImagePlan
+from tests.plans import make_plan
+from workers.families import ground
+from workers.families.plan import Background, ImagePlan
 from workers.families.qwen_vl.layout import QwenLayout, read_layout
-from workers.vision.preprocess import Preprocessor
+from workers.vision.preprocess import Preprocessor, cut, resized
 
 Pixels = np.ndarray[Any, np.dtype[np.uint8]]
 SIZES = [(40, 60), (61, 33), (224, 224), (257, 190), (30, 400), (311, 95), (128, 129), (500, 333)]
@@ -44,12 +46,16 @@ def squares(height: int, width: int) -> Pixels:
     return pixels
 
 
+def patches_of(pixels: Tensor, plan: ImagePlan) -> Tensor:
+    return Preprocessor(torch.device("cpu")).normalised(cut(pixels, plan), plan)
+
+
 def patches_from_source(layout: QwenLayout, source: Image.Image) -> Tensor:
     plan = layout.plan((source.height, source.width), "cpu")
     height, width = plan.resized_size
     resized = source.resize((width, height), Image.Resampling.BICUBIC)
     pixels = torch.from_numpy(np.array(resized))
-    return Preprocessor(torch.device("cpu")).patches(pixels, plan)
+    return patches_of(pixels, plan)
 
 
 @pytest.mark.parametrize("paint", [noise, slope, squares])
@@ -78,21 +84,17 @@ def other_rescale(plan: ImagePlan) -> ImagePlan:
 def test_a_slightly_wrong_plan_is_noticed(checkpoint: Path, perturb: Any) -> None:
     plan = read_layout(checkpoint).plan((56, 64), "cpu")
     pixels = torch.from_numpy(noise(*plan.resized_size))
-    preprocessor = Preprocessor(torch.device("cpu"))
 
-    assert not torch.equal(
-        preprocessor.patches(pixels, plan), preprocessor.patches(pixels, perturb(plan))
-    )
+    assert not torch.equal(patches_of(pixels, plan), patches_of(pixels, perturb(plan)))
 
 
 def test_one_pixel_changes_one_patch(checkpoint: Path) -> None:
     plan = read_layout(checkpoint).plan((90, 150), "cpu")
     pixels = torch.from_numpy(noise(*plan.resized_size))
-    preprocessor = Preprocessor(torch.device("cpu"))
-    before = preprocessor.patches(pixels, plan)
+    before = patches_of(pixels, plan)
     pixels[17, 40, 2] ^= 1
 
-    changed = (preprocessor.patches(pixels, plan) != before).any(dim=1)
+    changed = (patches_of(pixels, plan) != before).any(dim=1)
 
     assert int(changed.sum()) == 1
 
@@ -105,8 +107,109 @@ def test_padding_is_raw_black_at_the_right_and_bottom(checkpoint: Path) -> None:
     pixels[small[0] :] = 0
     pixels[:, small[1] :] = 0
     padded = msgspec.structs.replace(plan, resized_size=small)
-    preprocessor = Preprocessor(torch.device("cpu"))
 
-    patches = preprocessor.patches(pixels[: small[0], : small[1]].contiguous(), padded)
+    patches = patches_of(pixels[: small[0], : small[1]].contiguous(), padded)
 
-    assert torch.equal(patches, preprocessor.patches(pixels, plan))
+    assert torch.equal(patches, patches_of(pixels, plan))
+
+
+# ---- from source pixels, and in either order
+
+CHESSBOARD = Background(stage="after_resize", square=8, first=(255,) * 3, second=(180,) * 3)
+
+
+def orders() -> list[ImagePlan]:
+    """Plans for one padded picture of 4 by 6 patches, two by two to a token."""
+    sizes = {"resized_size": (50, 80), "padded_size": (56, 84), "grid": (1, 4, 6)}
+    return [make_plan((50, 80), patch_order=order, **sizes) for order in ("raster", "merged")]
+
+
+def by_hand(pixels: Pixels, plan: ImagePlan) -> list[Pixels]:
+    """The plan's patches, one after the other, each [3, side, side]."""
+    side, merge = plan.patch_size, plan.merge_size
+    padded = np.zeros((*plan.padded_size, 3), dtype=np.uint8)
+    padded[: pixels.shape[0], : pixels.shape[1]] = pixels
+    places = [(row, column) for row in range(plan.grid[1]) for column in range(plan.grid[2])]
+    if plan.patch_order == "merged":
+        places.sort(key=lambda place: (place[0] // merge, place[1] // merge, *place))
+    return [
+        padded[row * side : (row + 1) * side, column * side : (column + 1) * side].transpose(
+            2, 0, 1
+        )
+        for row, column in places
+    ]
+
+
+@pytest.mark.parametrize("plan", orders(), ids=lambda plan: plan.patch_order)
+def test_patches_come_in_the_order_of_the_plan(plan: ImagePlan) -> None:
+    pixels = noise(50, 80)
+    patches = cut(torch.from_numpy(pixels), plan).numpy()
+    expected = np.stack(by_hand(pixels, plan)).reshape(24, 3, 196)
+    assert np.array_equal(patches, expected)
+
+
+def test_the_two_orders_differ() -> None:
+    first, second = (cut(torch.from_numpy(noise(50, 80)), plan) for plan in orders())
+    assert not torch.equal(first, second)
+    assert sorted(patch.sum() for patch in first) == sorted(patch.sum() for patch in second)
+
+
+@pytest.mark.parametrize("frames", [1, 2, 3])
+def test_a_still_image_is_the_same_in_every_frame(frames: int) -> None:
+    plan = msgspec.structs.replace(orders()[0], temporal_patch_size=frames)
+    levels = cut(torch.from_numpy(noise(50, 80)), plan)
+    patches = Preprocessor(torch.device("cpu")).normalised(levels, plan)
+    # mean and std are 0.5: a level v becomes 2 * v / 255 - 1.
+    expected = (levels.double() / 255).float() * 2 - 1
+    for frame in patches.view(24, 3, frames, 196).unbind(dim=2):
+        assert torch.equal(frame, expected)
+
+
+def see_through(height: int, width: int) -> Pixels:
+    random = np.random.default_rng([height, width])
+    return random.integers(0, 256, (height, width, 4), dtype=np.uint8)
+
+
+def by_numpy(pixels: Pixels, plan: ImagePlan) -> Pixels:
+    """Pillow's resizing and the ground's own table, in the order of the plan."""
+    background = plan.background
+    assert background is not None
+    if background.stage == "before_resize":
+        pixels = ground.lay_on(pixels, background)
+    height, width = plan.resized_size
+    picture = Image.fromarray(pixels).resize((width, height), Image.Resampling.BICUBIC)
+    values: Pixels = np.array(picture)
+    return ground.lay_on(values, background) if background.stage == "after_resize" else values
+
+
+@pytest.mark.parametrize("stage", ["before_resize", "after_resize"])
+@pytest.mark.parametrize("size", [(28, 56), (61, 90), (112, 40)])
+def test_transparent_pixels_are_laid_down_at_the_stage_of_the_plan(
+    stage: Any, size: tuple[int, int]
+) -> None:
+    background = msgspec.structs.replace(CHESSBOARD, stage=stage)
+    plan = make_plan((61, 45), resized_size=size, background=background)
+    pixels = see_through(61, 45)
+    assert np.array_equal(resized(torch.from_numpy(pixels), plan).numpy(), by_numpy(pixels, plan))
+
+
+def test_the_stage_is_noticed() -> None:
+    early = msgspec.structs.replace(CHESSBOARD, stage="before_resize")
+    plans = [make_plan((61, 45), resized_size=(30, 22), background=each)
+             for each in (CHESSBOARD, early)]  # fmt: skip
+    pixels = torch.from_numpy(see_through(61, 45))
+    assert not torch.equal(resized(pixels, plans[0]), resized(pixels, plans[1]))
+
+
+def test_without_a_ground_alpha_is_dropped_before_resizing() -> None:
+    plan = make_plan((61, 45), resized_size=(30, 22), background=None)
+    pixels = torch.from_numpy(see_through(61, 45))
+    assert torch.equal(resized(pixels, plan), resized(pixels[..., :3].contiguous(), plan))
+
+
+def test_opaque_pixels_come_out_as_rgb_pixels_do() -> None:
+    plan = make_plan((61, 45), resized_size=(30, 22), background=CHESSBOARD)
+    pixels = see_through(61, 45)
+    pixels[..., 3] = 255
+    rgb = torch.from_numpy(pixels[..., :3].copy())
+    assert torch.equal(resized(torch.from_numpy(pixels), plan), resized(rgb, plan))

@@ -7,10 +7,10 @@ from torch import Tensor
 from transformers import AttentionInterface
 
 from workers.families import UnsupportedCheckpoint
-from workers.families.decoder import Attention, LayerKv, VisualRows
+from workers.families.decoder import Attention, LayerKv, VisualRows, check_rope
 
 ATTENTION_NAME = "fovea_packed"
-FIXED_ROPE_TYPES = ("default", "linear", "yarn", "llama3")  # the others change with the batch
+NUM_AXES = 3  # frame, row and column
 
 
 class TextModel:
@@ -36,12 +36,13 @@ class TextModel:
         embedding = language_model.embed_tokens
         heads = config.num_key_value_heads
         self.kv_spec = tuple(
-            LayerKv(heads, layer.self_attn.head_dim, heads, layer.self_attn.head_dim)
+            LayerKv(heads, layer.self_attn.head_dim, layer.self_attn.head_dim)
             for layer in language_model.layers
         )
         self.hidden_size: int = embedding.embedding_dim
         self.vocab_size: int = embedding.num_embeddings
         self.num_deepstack_levels = num_deepstack_levels
+        self.num_axes = NUM_AXES
         self.device: torch.device = embedding.weight.device
         self.dtype: torch.dtype = embedding.weight.dtype
         self._language_model = language_model.eval()
@@ -101,8 +102,4 @@ def _check_layers(config: Any) -> None:
         raise UnsupportedCheckpoint(
             f"layers of kind {sorted(kinds)} are not supported; supported is full_attention"
         )
-    rope_type = (config.rope_parameters or {}).get("rope_type", "default")
-    if rope_type not in FIXED_ROPE_TYPES:
-        raise UnsupportedCheckpoint(
-            f"rope type {rope_type!r} is not supported; supported are {', '.join(FIXED_ROPE_TYPES)}"
-        )
+    check_rope(config)

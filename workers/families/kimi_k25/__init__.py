@@ -1,0 +1,1 @@
+"""Kimi-K2.5: MoonViT tower, decoder with latent attention and experts."""
