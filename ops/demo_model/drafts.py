@@ -1,6 +1,6 @@
 """Write the rows of a batch: which questions, in which form of conversation."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -17,13 +17,12 @@ from ops.demo_model.questions import (
     Question,
     about_one,
     about_two,
-    more_counts,
     needing_two,
     sample_pair,
 )
 from ops.demo_model.render import render
 from ops.demo_model.rows import Branch, Picture, Row, Vocabulary
-from ops.demo_model.scenes import Kind, Scene
+from ops.demo_model.scenes import COLOURS, SHAPES, Kind, Scene
 from ops.demo_model.tables import load
 from ops.demo_model.wordings import write
 
@@ -56,9 +55,7 @@ class Mix:
     num_row_tokens: int  # no question starts beyond this length of a row
 
 
-WARM = Mix(
-    {"one": 0.17, "two": 0.25, "many": 0.37, "number": 0.18, "empty": 0.03}, 0.5, 12, 4, 260
-)
+WARM = Mix({"one": 0.17, "two": 0.25, "many": 0.37, "number": 0.18, "empty": 0.03}, 0.5, 12, 4, 260)
 MANY = Mix({"many": 0.9, "two": 0.1}, 0.0, 27, 1, 90)
 EARLY = Mix({"one": 0.56, "two": 0.12, "many": 0.05, "number": 0.27}, 0.06, 20, 1, 130)
 MIDDLE = Mix({"one": 0.3, "two": 0.3, "many": 0.15, "number": 0.25}, 0.2, 18, 1, 160)
@@ -73,6 +70,21 @@ def mix_at(progress: float, is_warm: bool, step: int) -> Mix:
     if is_warm or progress > 0.35:
         return MANY if step % 4 == 0 else WARM
     return EARLY if progress < 0.16 else MIDDLE
+
+
+def more_counts(random: Random, scene: Scene) -> Iterator[Question]:
+    """How many of every shape and colour there is, and of some name."""
+    for shape in SHAPES:
+        num_equal = sum(thing.shape == shape for thing in scene.things)
+        yield Question("count_kind", "count", {"things": f"{shape}s"}, str(num_equal))
+    colours = {thing.colour for thing in scene.things} | {random.choice(list(COLOURS))}
+    for colour in sorted(colours):
+        noun = random.choice(("objects", "shapes", "things"))
+        num_equal = sum(thing.colour == colour for thing in scene.things)
+        yield Question("count_kind", "count", {"things": f"{colour} {noun}"}, str(num_equal))
+    for name in sorted({thing.name for thing in scene.things}):
+        num_equal = sum(thing.name == name for thing in scene.things)
+        yield Question("count_kind", "count", {"things": f"{name}s"}, str(num_equal))
 
 
 @dataclass(slots=True)

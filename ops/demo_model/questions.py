@@ -131,21 +131,6 @@ def _about_count(random: Random, scene: Scene) -> Iterator[Question]:
     yield Question("count_kind", "count", {"things": f"{colour} {noun}"}, str(num_equal))
 
 
-def more_counts(random: Random, scene: Scene) -> Iterator[Question]:
-    """How many of every shape and colour there is, and of some name: for training alone."""
-    for shape in SHAPES:
-        num_equal = sum(thing.shape == shape for thing in scene.things)
-        yield Question("count_kind", "count", {"things": f"{shape}s"}, str(num_equal))
-    colours = {thing.colour for thing in scene.things} | {random.choice(list(COLOURS))}
-    for colour in sorted(colours):
-        noun = random.choice(("objects", "shapes", "things"))
-        num_equal = sum(thing.colour == colour for thing in scene.things)
-        yield Question("count_kind", "count", {"things": f"{colour} {noun}"}, str(num_equal))
-    for name in sorted({thing.name for thing in scene.things}):
-        num_equal = sum(thing.name == name for thing in scene.things)
-        yield Question("count_kind", "count", {"things": f"{name}s"}, str(num_equal))
-
-
 def _words_for(thing: Thing) -> tuple[str, ...]:
     return (thing.shape, thing.name, thing.name, f"{thing.colour} object")
 

@@ -5,6 +5,7 @@ from random import Random
 import pytest
 
 from ops.demo_model.compose import sample_scene, sample_size
+from ops.demo_model.drafts import more_counts
 from ops.demo_model.questions import (
     Question,
     about_one,
@@ -12,7 +13,6 @@ from ops.demo_model.questions import (
     absent_words,
     comparison,
     contents,
-    more_counts,
     present_words,
     sample_pair,
     with_article,
