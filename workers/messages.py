@@ -115,7 +115,7 @@ class Start(Frame, frozen=True, kw_only=True):
     num_threads: int
     log_level: str
     max_context_tokens: int  # 0: what the checkpoint allows
-    max_vision_batch_patches: int
+    max_vision_batch_patches: int  # 0: what suits the device
     feature_pool_bytes: int  # of the pool that an owner makes on its device; 0: none
     shares_feature_pool: bool  # whether the engine of another worker will map it
     kv_cache_tokens: int  # 0: from free memory
