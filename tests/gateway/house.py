@@ -46,6 +46,7 @@ class Owners:
     places: list[Allocator]  # of embeddings, by worker
     sent: list[tuple[int, EncodeJob]] = field(default_factory=list)
     aborted: list[str] = field(default_factory=list)
+    missing: set[int] = field(default_factory=set)  # workers that are not ready
 
     def fleet(self) -> Fleet:
         roles = (("vision",), ("vision",), ("language",))
@@ -56,7 +57,7 @@ class Owners:
                     name=f"worker-{index}",
                     device="cpu",
                     roles=held,
-                    ready=True,
+                    ready=index not in self.missing,
                     in_flight=0,
                     embedding_bytes_per_token=PER_TOKEN,
                     max_context_tokens=100,
