@@ -26,6 +26,7 @@ from workers.ranges import Allocator
 
 PER_TOKEN = 64  # bytes of embeddings
 UNIT = 64  # bytes
+REQUEST_SECONDS = 60.0
 HEADER = ImageHeader(  # nothing looks at it here
     format="PNG",
     width=9,
@@ -113,7 +114,7 @@ class House:
         self.dispatcher = Dispatcher(pool, metrics)
         self.store = EmbeddingStore(self.owners.places, share, metrics)
         self.payloads = RawBytes()
-        pilot = Pilot(self.dispatcher, DecodePool(1), self.payloads, metrics, 60.0)
+        pilot = Pilot(self.dispatcher, DecodePool(1), self.payloads, metrics, REQUEST_SECONDS)
         self.encoder = Encoder(pool, self.dispatcher, self.store, pilot, metrics)
 
     async def until_sent(self, num_jobs: int) -> list[tuple[int, EncodeJob]]:

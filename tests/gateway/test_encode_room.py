@@ -25,6 +25,17 @@ async def keep(house: House, *contents: str) -> None:
     await task
 
 
+def test_a_request_that_fits_no_arena_is_the_callers_mistake() -> None:
+    async def work() -> None:
+        house = House(num_units=4)
+        with pytest.raises(CallerError, match="the limit is 256") as caught:
+            await Caller(house, "a", pictures("red", num_tokens=9)).run()
+        assert caught.value.code == "images_too_large"
+        house.check_idle()
+
+    run(work())
+
+
 @pytest.mark.parametrize("pool_units", [0, 8])
 def test_images_that_never_fit_cost_nobody_what_is_kept(pool_units: int) -> None:
     async def work() -> None:
