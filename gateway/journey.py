@@ -103,9 +103,12 @@ class Journey:
         return Picture(source, None, ImageTask(image.index, shown.plan, shown.digest))
 
     def _learn_names(self, pictures: list[Picture]) -> None:
-        """Note the callers' names of images that have been encoded."""
+        """Note the callers' names of images that were shown and have been encoded.
+
+        One that came by its name alone shows nothing: it may mean another image by now.
+        """
         for image, picture in zip(self._prompt.images, pictures, strict=True):
-            if image.name is not None:
+            if image.name is not None and image.source is not None:
                 shown = Shown(picture.task.digest, picture.task.plan, image.form)
                 self._services.names.learn(self._prompt.tenant, image.name, shown)
 
