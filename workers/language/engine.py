@@ -13,7 +13,7 @@ from workers.language.blocks import BlockPool
 from workers.language.inputs import InputBuilder
 from workers.language.prompts import JobRefused, Prompt, PromptReader
 from workers.language.runner import Runner, default_kv_tokens
-from workers.language.sampler import Draw, choose
+from workers.language.sampler import Choice, Sampler
 from workers.language.scheduler import Scheduler, Step
 from workers.language.sequence import Sequence
 from workers.messages import (
@@ -63,6 +63,7 @@ class Engine:
         self._builder = InputBuilder(decoder, self._runner.cache)
         self._blocks = BlockPool(num_blocks, kv_block_tokens)
         self._scheduler = Scheduler(self._blocks, max_step_tokens, max_step_sequences)
+        self._sampler = Sampler(max_step_sequences)
         self._sequences: dict[str, Sequence] = {}
         self._prompts: dict[str, Prompt] = {}
         self._outbox: list[FromWorker] = []
@@ -138,21 +139,20 @@ class Engine:
             self._runner.zero(step.dirty_blocks)
         tensors = self._builder.build(step, self._prompts)
         logits = self._runner.run(tensors)
-        draws = [Draw(each.sampling, each.num_completion_tokens) for each in tensors.choosers]
-        chosen = choose(logits, draws) if draws else []
+        choices = self._sampler.choose(logits, tensors.choosers) if tensors.choosers else []
         for piece in step.slices:
             piece.sequence.num_computed_tokens = piece.end
-        for sequence, token_id in zip(tensors.choosers, chosen, strict=True):
-            self._publish(sequence, token_id)
+        for sequence, choice in zip(tensors.choosers, choices, strict=True):
+            self._publish(sequence, choice)
 
-    def _publish(self, sequence: Sequence, token_id: int | None) -> None:
-        if token_id is None:
+    def _publish(self, sequence: Sequence, choice: Choice | None) -> None:
+        if choice is None:
             logger.error("job %s: no finite logits", sequence.job_id)
             self._fail(sequence, "internal", "the model gave no finite scores")
             return
-        reason = sequence.accept(token_id)
+        reason = sequence.accept(choice.token_id)
         if reason != "stop":
-            self._outbox.append(Tokens(job_id=sequence.job_id, token_ids=(token_id,)))
+            self._outbox.append(_tokens(sequence, choice))
         if reason is not None:
             self._finish(sequence, reason)
 
@@ -175,6 +175,7 @@ class Engine:
 
     def _forget(self, sequence: Sequence, is_finite: bool) -> None:
         self._scheduler.remove(sequence, is_finite)
+        self._sampler.forget(sequence)
         del self._sequences[sequence.job_id], self._prompts[sequence.job_id]
 
     def _report(self) -> None:
@@ -196,3 +197,8 @@ class Engine:
                 num_images_waiting=0,
             )
         )
+
+
+def _tokens(sequence: Sequence, choice: Choice) -> Tokens:
+    told = () if choice.likelihood is None else (choice.likelihood,)
+    return Tokens(job_id=sequence.job_id, token_ids=(choice.token_id,), likelihoods=told)

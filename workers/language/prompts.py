@@ -11,7 +11,7 @@ from torch import Tensor
 from workers.arena import Arenas, BadRegion
 from workers.families import Layout
 from workers.families.decoder import Decoder
-from workers.messages import FailKind, GenerateJob, Span
+from workers.messages import BIAS_FIELDS, FailKind, GenerateJob, Sampling, Span
 
 
 class JobRefused(Exception):
@@ -61,6 +61,7 @@ class PromptReader:
             raise JobRefused("internal", "the token ids are no whole int32 numbers")
         ids = np.frombuffer(job.token_ids, "<i4")
         self._check_ids(ids)
+        self._check_sampling(job.sampling)
         _check_order(job.spans, len(ids))
         pictures = tuple(self._read_picture(span) for span in job.spans)
         try:
@@ -81,6 +82,16 @@ class PromptReader:
             )
         if ids.min() < 0 or ids.max() >= self.decoder.vocab_size:
             raise JobRefused("internal", f"a token id is not below {self.decoder.vocab_size}")
+
+    def _check_sampling(self, sampling: Sampling) -> None:
+        """Refuse ids that have no logit; one bad row would end all of a step."""
+        biased = np.frombuffer(sampling.logit_bias, np.dtype(BIAS_FIELDS))["token_id"]
+        hidden = sampling.stop_token_ids if sampling.min_tokens else ()
+        for name, ids in (("logit_bias", biased), ("stop_token_ids", np.array(hidden, int))):
+            if len(ids) and (ids.min() < 0 or ids.max() >= self.decoder.vocab_size):
+                raise JobRefused(
+                    "bad_input", f"{name}: the model's tokens are 0 to {self.decoder.vocab_size - 1}"
+                )
 
     def _read_picture(self, span: Span) -> Picture:
         """Copy one image's embeddings to the device, in the decoder's dtype."""

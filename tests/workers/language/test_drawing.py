@@ -1,4 +1,4 @@
-"""The sampler against a plain reference, and its promises about seeds."""
+"""Draws against a plain reference, and their promises about seeds."""
 
 import math
 import random
@@ -7,22 +7,33 @@ import pytest
 import torch
 from torch import Tensor
 
-from workers.language import sampler
-from workers.language.sampler import Draw, choose
+from workers.language import drawing
+from workers.language.drawing import Draw, draw
 from workers.messages import Sampling
 
 
 def make_sampling(
-    temperature: float = 1.0, top_p: float = 1.0, top_k: int = 0, seed: int = 0
+    temperature: float = 1.0,
+    top_p: float = 1.0,
+    top_k: int = 0,
+    min_p: float = 0.0,
+    seed: int = 0,
 ) -> Sampling:
     return Sampling(
         temperature=temperature,
         top_p=top_p,
         top_k=top_k,
+        min_p=min_p,
         seed=seed,
         max_tokens=1,
         stop_token_ids=(),
     )
+
+
+def choose(logits: Tensor, draws: list[Draw]) -> list[int]:
+    ids, best = draw(logits, draws)
+    assert best.isfinite().all()
+    return ids.tolist()  # type: ignore[no-any-return]
 
 
 def kept_probabilities(logits: list[float], sampling: Sampling) -> dict[int, float]:
@@ -39,13 +50,14 @@ def kept_probabilities(logits: list[float], sampling: Sampling) -> dict[int, flo
         if kept and sum(kept.values()) >= sampling.top_p:
             break
         kept[token] = mass[token]
+    least = sampling.min_p * max(kept.values())
+    kept = {token: value for token, value in kept.items() if value >= least}
     return {token: value / sum(kept.values()) for token, value in kept.items()}
 
 
 def draw_many(logits: list[float], sampling: Sampling, count: int) -> list[int]:
     rows = torch.tensor([logits] * count)
-    tokens = choose(rows, [Draw(sampling, index) for index in range(count)])
-    return [token for token in tokens if token is not None]
+    return choose(rows, [Draw(sampling, index) for index in range(count)])
 
 
 def random_logits(seed: int, rows: int, vocab: int) -> Tensor:
@@ -60,6 +72,10 @@ SAMPLINGS = [
     make_sampling(temperature=1.7, top_k=6, top_p=0.8),
     make_sampling(top_p=0.01),
     make_sampling(top_k=1),
+    make_sampling(min_p=0.1),
+    make_sampling(min_p=1.0),
+    make_sampling(temperature=1.5, top_k=8, top_p=0.9, min_p=0.2),
+    make_sampling(temperature=2.0, top_p=0.95, min_p=0.02),
 ]
 
 
@@ -109,7 +125,7 @@ def test_looking_at_the_best_first_changes_no_draw(
         logits = logits.round()  # many equals, also where the candidates end
     draws = [Draw(sampling, index) for index in range(60)]
     expected = choose(logits, draws)
-    monkeypatch.setattr(sampler, "NUM_CANDIDATES", 7)
+    monkeypatch.setattr(drawing, "NUM_CANDIDATES", 7)
     assert choose(logits, draws) == expected
 
 
@@ -120,7 +136,12 @@ def test_equals_of_the_kth_stay() -> None:
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_cuts_equal_the_library(sampling: Sampling) -> None:
-    from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+    from transformers import (
+        MinPLogitsWarper,
+        TemperatureLogitsWarper,
+        TopKLogitsWarper,
+        TopPLogitsWarper,
+    )
 
     logits = random_logits(5, 1, 40)
     warped = TemperatureLogitsWarper(sampling.temperature)(None, logits)
@@ -128,6 +149,8 @@ def test_cuts_equal_the_library(sampling: Sampling) -> None:
         warped = TopKLogitsWarper(sampling.top_k)(None, warped)
     if sampling.top_p < 1:
         warped = TopPLogitsWarper(sampling.top_p)(None, warped)
+    if sampling.min_p:
+        warped = MinPLogitsWarper(sampling.min_p)(None, warped)
     expected = set(warped[0].isfinite().nonzero()[:, 0].tolist())
     assert set(kept_probabilities(logits[0].tolist(), sampling)) == expected
 
@@ -141,6 +164,7 @@ def test_a_draw_does_not_depend_on_the_batch() -> None:
                 chance.choice([0.0, 0.7, 1.3]),
                 chance.choice([1.0, 0.9]),
                 chance.choice([0, 5]),
+                chance.choice([0.0, 0.05]),
                 seed=chance.getrandbits(63),
             ),
             chance.randrange(100),
@@ -165,14 +189,14 @@ def test_seed_and_index_change_the_draw() -> None:
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_only_a_row_without_finite_maximum_is_refused(temperature: float, bad: float) -> None:
+def test_only_a_row_without_finite_maximum_is_shown_as_faulty(temperature: float, bad: float) -> None:
     logits = random_logits(2, 3, 10)
     if bad > 0 or math.isnan(bad):
         logits[1, 4] = bad
     else:
         logits[1] = bad
-    found = choose(logits, [Draw(make_sampling(temperature, top_p=0.9), 0)] * 3)
-    assert [token is None for token in found] == [False, True, False]
+    _, best = draw(logits, [Draw(make_sampling(temperature, top_p=0.9), 0)] * 3)
+    assert best.isfinite().tolist() == [True, False, True]
 
 
 def test_tiny_temperature_is_nearly_greedy() -> None:
