@@ -2,15 +2,12 @@
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 from workers.messages import Likelihood
 
 
-def likelihoods(
-    logprobs: Tensor, token_ids: Tensor, num_top: Sequence[int]
-) -> list[Likelihood]:
+def likelihoods(logprobs: Tensor, token_ids: Tensor, num_top: Sequence[int]) -> list[Likelihood]:
     """Look the chosen and the likeliest tokens up.
 
     Args:

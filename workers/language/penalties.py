@@ -11,7 +11,9 @@ from workers.language.sequence import Sequence
 from workers.messages import Sampling
 
 _FIRST_ROWS = 8
-_IN_PROMPT = 1  # a count holds whether the token is in the prompt, and twice how often it was chosen
+_IN_PROMPT = (
+    1  # a count holds whether the token is in the prompt, and twice how often it was chosen
+)
 _CHOSEN = 2
 
 
@@ -57,7 +59,7 @@ def penalise(scores: Tensor, counts: Tensor, samplings: tuple[Sampling, ...]) ->
     repeated = torch.where(scores > 0, scores / repetition, scores * repetition)
     scores = torch.where(counts > 0, repeated, scores)
     num_chosen = counts // _CHOSEN
-    return scores - frequency * num_chosen - presence * (num_chosen > 0)
+    return scores.sub_(frequency * num_chosen).sub_(presence * (num_chosen > 0))
 
 
 class TokenCounts:
@@ -106,7 +108,9 @@ class TokenCounts:
             row = self._rows[sequence.job_id] = _Row(self._take(like), 0)
         self._rows.move_to_end(sequence.job_id)
         if row.num_tokens != len(sequence.token_ids):
-            self._table[row.index] = torch.from_numpy(_count(sequence, like.shape[-1])).to(like.device)
+            self._table[row.index] = torch.from_numpy(_count(sequence, like.shape[-1])).to(
+                like.device
+            )
             row.num_tokens = len(sequence.token_ids)
         return row.index
 

@@ -90,7 +90,8 @@ class PromptReader:
         for name, ids in (("logit_bias", biased), ("stop_token_ids", np.array(hidden, int))):
             if len(ids) and (ids.min() < 0 or ids.max() >= self.decoder.vocab_size):
                 raise JobRefused(
-                    "bad_input", f"{name}: the model's tokens are 0 to {self.decoder.vocab_size - 1}"
+                    "bad_input",
+                    f"{name}: the model's tokens are 0 to {self.decoder.vocab_size - 1}",
                 )
 
     def _read_picture(self, span: Span) -> Picture:
