@@ -8,7 +8,7 @@ from torch import Tensor
 
 from workers.language.drawing import Draw, draw
 from workers.language.logprobs import likelihoods
-from workers.language.penalties import TokenCounts, has_penalties, penalise
+from workers.language.penalties import TokenCounts, has_penalties
 from workers.language.sequence import Sequence
 from workers.messages import BIAS_FIELDS, Likelihood
 
@@ -27,8 +27,8 @@ class Sampler:
     """Chooses tokens for one engine. Owned by the engine.
 
     The steps are vLLM's, in its order: `min_tokens` keeps tokens that stop the answer from being
-    chosen, `logit_bias` is added, penalties apply (see `penalise`), and the token is drawn (see
-    `draw`). Logprobs are those of the logits as they came, as vLLM and OpenAI tell them. A row
+    chosen, `logit_bias` is added, penalties apply (`penalties.py`), and the token is drawn
+    (`drawing.py`). Logprobs are those of the logits as they came, as vLLM and OpenAI tell them. A row
     that asks for none of it costs none of it.
     """
 
@@ -68,12 +68,9 @@ class Sampler:
         if not penalised:
             return draw(logits, draws)
         counted = tuple(sequences[row] for row in penalised)
-        places = self._counts.rows(counted, logits)
-        index = torch.tensor(penalised, device=logits.device)
-        counts = self._counts.counts(places)
-        logits[index] = penalise(logits[index], counts, tuple(each.sampling for each in counted))
+        self._counts.penalise(logits, penalised, counted)
         ids, best = draw(logits, draws)
-        self._counts.add(counted, places, ids[index])
+        self._counts.add(counted, _rows(ids, penalised))
         return ids, best
 
 

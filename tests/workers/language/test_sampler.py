@@ -148,7 +148,7 @@ def test_rows_of_ended_sequences_are_used_again() -> None:
         sequence = make_sequence([1, 2], make_wish(presence_penalty=1.0), f"{number}")
         sampler.choose(random_logits(number, 1), (sequence,))
         sampler.forget(sequence)
-    assert sampler._counts._table.shape == (4, VOCAB)
+    assert sampler._counts._counts.shape == (4, VOCAB)
 
 
 def test_rows_that_ask_for_nothing_are_left_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
