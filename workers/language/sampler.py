@@ -28,8 +28,8 @@ class Sampler:
 
     The steps are vLLM's, in its order: `min_tokens` keeps tokens that stop the answer from being
     chosen, `logit_bias` is added, penalties apply (`penalties.py`), and the token is drawn
-    (`drawing.py`). Logprobs are those of the logits as they came, as vLLM and OpenAI tell them. A row
-    that asks for none of it costs none of it.
+    (`drawing.py`). Logprobs are those of the logits as they came, as in vLLM. A row that asks for
+    none of it costs none of it.
     """
 
     def __init__(self, max_rows: int) -> None:
