@@ -1,6 +1,7 @@
 """Only an image's owner receives, materialises and encodes it; results keep the images' order."""
 
 import asyncio
+import io
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
@@ -41,6 +42,7 @@ WORKERS = "cpu:vision,cpu:vision,cpu:vision+language"
 # Width and height; the third and the fifth have one grid, and the last is the first again.
 SIZES = [(170, 60), (58, 230), (140, 112), (300, 85), (141, 111), (64, 64), (29, 400), (170, 60)]
 SEEDS = [0, 1, 2, 3, 4, 5, 6, 0]
+FORMATS = ["PNG", "JPEG", "JPEG", "PNG", "PNG", "JPEG", "PNG", "PNG"]
 
 
 @dataclass(frozen=True)
@@ -72,8 +74,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 async def perform(model: Path) -> Run:
     layout = load_layout(model)
-    images = [noise(seed, size) for seed, size in zip(SEEDS, SIZES, strict=True)]
-    pictures = [await look(index, image, layout) for index, image in enumerate(images)]
+    parameters = zip(SEEDS, SIZES, FORMATS, strict=True)
+    files = [encoded(noise(seed, size), form) for seed, size, form in parameters]
+    images = [Image.open(io.BytesIO(file)).convert("RGB") for file in files]
+    pictures = [await look(index, file, layout) for index, file in enumerate(files)]
     plans = [picture.task.plan for picture in pictures]
     async with running(model) as (pool, encoder):
         with ExitStack() as cleanup:
@@ -92,10 +96,10 @@ async def perform(model: Path) -> Run:
     )
 
 
-async def look(index: int, image: Image.Image, layout: Layout) -> Picture:
-    source = SourceImage(index, f"messages[0].content[{index}]", encoded(image))
+async def look(index: int, file: bytes, layout: Layout) -> Picture:
+    source = SourceImage(index, f"messages[0].content[{index}]", file)
     header = read_header(source, ImageSettings())
-    plan = layout.plan(header.displayed_size, "cpu")
+    plan = layout.plan(header.displayed_size, "cuda")  # files and source pixels travel
     digest = await source_digest(source.data, plan, b"", bytes(32))
     return Picture(source, header, ImageTask(index, plan, digest))
 
@@ -120,8 +124,9 @@ async def running(model: Path) -> AsyncIterator[tuple[Pool, Encoder]]:
         command=RECORDING_COMMAND,
     )
     dispatcher = Dispatcher(pool, metrics)
+    payloads = PayloadRule(load_layout(model).max_resized_pixels)
     store = EmbeddingStore(pool.arenas, 0.5, metrics)
-    pilot = Pilot(dispatcher, DecodePool(1), PayloadRule(1 << 20), metrics, 60.0)
+    pilot = Pilot(dispatcher, DecodePool(1), payloads, metrics, 60.0)
     await pool.start()
     try:
         await pool.wait_ready()

@@ -1,5 +1,6 @@
 """Greedy answers through HTTP equal transformers' `generate` on the same checkpoint."""
 
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -178,18 +179,39 @@ def test_swapped_pictures_would_be_noticed(subject: Subject) -> None:
     assert differ >= 0.9 * len(cases)
 
 
+def see_through(seed: int, size: tuple[int, int]) -> Image.Image:
+    picture = noise(seed, size)
+    picture.putalpha(Image.linear_gradient("L").resize(size))
+    return picture
+
+
+def asked_about(picture: Image.Image) -> Case:
+    content = [{"type": "image", "image": picture}, text_part("What is in the image?")]
+    return Case([{"role": "user", "content": content}], [picture])
+
+
 @pytest.mark.parametrize("subject", ["kimi_k25"], indirect=True)
 def test_colours_hidden_under_transparency_show_where_no_ground_is_named(subject: Subject) -> None:
-    picture = noise(77, (300, 140))
-    question = text_part("What is in the image?")
+    picture = see_through(77, (300, 140))
+    answer = ask(subject.server, asked_about(picture))
+    assert answer == subject.oracle.answer(asked_about(picture.convert("RGB")).messages)
+    black = Image.alpha_composite(Image.new("RGBA", picture.size, "black"), picture)
+    assert answer != subject.oracle.answer(asked_about(black.convert("RGB")).messages)
 
-    def messages(shown: Image.Image) -> list[dict[str, Any]]:
-        return [{"role": "user", "content": [{"type": "image", "image": shown}, question]}]
 
-    hidden = picture.copy()
-    hidden.putalpha(Image.linear_gradient("L").resize(picture.size))
-    assert hidden.mode == "RGBA"
-    answer = ask(subject.server, Case(messages(hidden), [hidden]))
-    assert answer == subject.oracle.answer(messages(picture))
-    flattened = Image.composite(picture, Image.new("RGB", picture.size), hidden.getchannel("A"))
-    assert answer != subject.oracle.answer(messages(flattened))
+def test_transparent_pictures_lie_on_the_board_that_a_kimi_checkpoint_names(tmp_path: Path) -> None:
+    path = make_checkpoint(tmp_path, "kimi_k25")
+    board = {"pattern": "chessboard", "chessboard_square_size": 8, "chessboard_gray_value": 180}
+    public = {"transparent_bg_config": board, "transparent_bg_fill_stage": "after_resize"}
+    file = path / "preprocessor_config.json"
+    content = json.loads(file.read_text()) | {
+        "media_proc_cfg": public | {"in_patch_limit": 100, "patch_limit_on_one_side": 14}
+    }
+    file.write_text(json.dumps(content))
+    oracle = Oracle(path)
+    with running(model=path) as server:
+        for seed, size in enumerate([(60, 90), (300, 140), (150, 420)]):
+            case = asked_about(see_through(seed, size))
+            answer = ask(server, case)
+            assert answer == oracle.answer(case.messages)
+            assert answer != oracle.answer(asked_about(case.pictures[0].convert("RGB")).messages)

@@ -1,8 +1,6 @@
 """The loop survives whatever comes in or goes wrong, and every job ends."""
 
-import socket
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -12,7 +10,7 @@ import pytest
 
 from tests.fakes import FakeEncoder, FakeLanguage
 from tests.workers.harness import encode_job, prompt_job
-from workers.arena import Arena, Arenas
+from tests.workers.peer import Peer
 from workers.messages import (
     Abort,
     Encoded,
@@ -25,8 +23,8 @@ from workers.messages import (
     Stats,
     Stop,
 )
-from workers.wire import Channel, Splitter, pack
-from workers.worker import MAX_FAULTS_IN_A_ROW, Worker
+from workers.wire import pack
+from workers.worker import MAX_FAULTS_IN_A_ROW
 
 RAISE, FAIL, SLOW = 63, 91, 31
 
@@ -60,52 +58,6 @@ class Reluctant(FakeLanguage):
         if job.job_id == "disliked":
             raise ValueError("not this one")
         super().put(job)
-
-
-class Peer:
-    """The gateway's end of a loop that runs in a thread. Owned by the test."""
-
-    def __init__(self) -> None:
-        self.arena = Arena(0, 1 << 16)
-        self.connection, self.other_end = socket.socketpair()
-        self.connection.settimeout(10)
-        self.arenas = Arenas([self.arena.file_number])
-        self.channel = Channel(self.other_end)
-        self.error: BaseException | None = None
-        self._splitter = Splitter()
-        self._bodies: list[bytes] = []
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._worker: Worker
-
-    def start(self, vision: FakeEncoder | None, language: FakeLanguage | Broken | None) -> None:
-        self._worker = Worker(self.channel, vision, language)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            self._worker.run()
-            self.channel.drain()
-        except RuntimeError as error:
-            self.error = error
-
-    def send(self, *frames: bytes) -> None:
-        self.connection.sendall(b"".join(frames))
-
-    def next(self) -> FromWorker:
-        while not self._bodies:
-            self._bodies += self._splitter.feed(self.connection.recv(1 << 16))
-        event: FromWorker = msgspec.msgpack.decode(self._bodies.pop(0), type=FromWorker)
-        return event
-
-    def last(self, job_id: str) -> Encoded | Finished | Failed:
-        while True:
-            event = self.next()
-            if isinstance(event, Encoded | Finished | Failed) and event.job_id == job_id:
-                return event
-
-    def has_ended(self) -> bool:
-        self._thread.join(10)
-        return not self._thread.is_alive()
 
 
 @pytest.fixture

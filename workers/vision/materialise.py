@@ -6,8 +6,9 @@ a batch or shared with a neighbour, and what is wrong with one job fails that jo
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Literal
 
 import torch
@@ -16,14 +17,17 @@ from torch import Tensor
 from workers.arena import Arenas
 from workers.families.plan import ImagePlan
 from workers.messages import Embeddings, EncodeJob, JpegBytes, Patches, Pixels
+from workers.vision.batch import choose_batch
 from workers.vision.digest import Digester, embedding_frame, patch_frame, pixel_frame
 from workers.vision.encoder import Encoder
-from workers.vision.payloads import JobFault, read_embeddings, read_patches, read_pixels
+from workers.vision.jpeg import decode_jpegs, upright
+from workers.vision.payloads import JobFault, read_embeddings, read_file, read_patches, read_pixels
 from workers.vision.preprocess import Preprocessor, cut, resized
 
 logger = logging.getLogger(__name__)
 
 CPU = torch.device("cpu")
+MAX_DECODED_BYTES = 512 << 20  # of pictures from files that lie decoded at once; one may exceed it
 Stage = Literal["source", "resized"]  # what was done to pixels before they came
 
 
@@ -50,6 +54,23 @@ class Material:
     seconds: Seconds
 
 
+@dataclass(frozen=True, slots=True)
+class _Picture:
+    """What came of a file."""
+
+    pixels: Tensor | None  # uint8 RGB [height, width, 3], as stored; None: it cannot be read
+    decode_seconds: float
+
+    def upright(self, orientation: int, plan: ImagePlan) -> Tensor:
+        if self.pixels is None:
+            raise JobFault("undecoded", "the file cannot be decoded here")
+        pixels = upright(self.pixels, orientation)
+        size = tuple(pixels.shape[:2])
+        if size != plan.source_size:
+            raise JobFault("undecoded", f"the file has {size} pixels, not {plan.source_size}")
+        return pixels
+
+
 class Materialiser:
     """Turns payloads into materials for one tower. Used by one thread at a time."""
 
@@ -66,11 +87,33 @@ class Materialiser:
         Raises:
             AcceleratorError: the device is lost, and all jobs with it.
         """
-        return [self._guarded(job) for job in jobs]
+        materials: list[Material | JobFault] = []
+        while len(materials) < len(jobs):
+            rest = jobs[len(materials) :]
+            size = choose_batch([_decoded_bytes(job) for job in rest], MAX_DECODED_BYTES)
+            pictures = self._decode(rest[:size])
+            materials += [self._guarded(job, pictures) for job in rest[:size]]
+        return materials
 
-    def _guarded(self, job: EncodeJob) -> Material | JobFault:
+    def _decode(self, jobs: Sequence[EncodeJob]) -> dict[str, _Picture]:
+        """By job, what came of the files; those of one device are decoded together."""
+        pictures: dict[str, _Picture] = {}
+        for device in self._preprocessors:
+            files = {
+                job.job_id: read_file(self._arenas, job.payload)
+                for job in jobs
+                if isinstance(job.payload, JpegBytes) and self._device(job.plan) == device
+            }
+            watch = _Stopwatch(device)
+            decoded = decode_jpegs(list(files.values()), device)
+            seconds = watch.lap() / max(1, len(files))
+            for job_id, pixels in zip(files, decoded, strict=True):
+                pictures[job_id] = _Picture(pixels, seconds)
+        return pictures
+
+    def _guarded(self, job: EncodeJob, pictures: Mapping[str, _Picture]) -> Material | JobFault:
         try:
-            return self._material(job)
+            return self._material(job, pictures)
         except torch.AcceleratorError:
             raise
         except JobFault as fault:
@@ -79,19 +122,23 @@ class Materialiser:
             logger.exception("the image of job %s cannot be prepared", job.job_id)
             return JobFault("internal", "the vision worker failed on this image")
 
-    def _material(self, job: EncodeJob) -> Material:
+    def _material(self, job: EncodeJob, pictures: Mapping[str, _Picture]) -> Material:
         match job.payload:
-            case Pixels():
+            case JpegBytes(orientation=orientation):
+                picture = pictures[job.job_id]
+                pixels = picture.upright(orientation, job.plan)
+                return self._from_pixels(pixels, "source", job.plan, picture.decode_seconds)
+            case Pixels(stage=stage):
                 pixels = read_pixels(self._arenas, job.payload, job.plan)
-                return self._from_pixels(pixels, job.payload.stage, job.plan)
+                return self._from_pixels(pixels, stage, job.plan, 0.0)
             case Patches():
                 return self._from_patches(job.payload, job.plan)
             case Embeddings():
                 return self._from_embeddings(job.payload, job.plan)
-            case JpegBytes():
-                raise JobFault("undecoded", "this worker takes pixels, not files")
 
-    def _from_pixels(self, pixels: Tensor, stage: Stage, plan: ImagePlan) -> Material:
+    def _from_pixels(
+        self, pixels: Tensor, stage: Stage, plan: ImagePlan, decode_seconds: float
+    ) -> Material:
         device = self._device(plan)
         watch = _Stopwatch(device)
         moved = pixels.to(device)
@@ -100,7 +147,7 @@ class Materialiser:
         digest = self._digest(levels, pixel_frame(plan, self._vision.dtype))
         digest_seconds = watch.lap()
         patches = self._preprocessors[device].normalised(levels, plan).to(self._vision.device)
-        seconds = Seconds(0.0, cut_seconds + watch.lap(), digest_seconds)
+        seconds = Seconds(decode_seconds, cut_seconds + watch.lap(), digest_seconds)
         return Material(patches, is_encoded=False, digest=digest, seconds=seconds)
 
     def _from_patches(self, payload: Patches, plan: ImagePlan) -> Material:
@@ -145,6 +192,10 @@ class _Stopwatch:
             torch.cuda.current_stream(self._device).synchronize()
         began_at, self._lap_at = self._lap_at, time.monotonic()
         return self._lap_at - began_at
+
+
+def _decoded_bytes(job: EncodeJob) -> int:
+    return 3 * prod(job.plan.source_size) if isinstance(job.payload, JpegBytes) else 0
 
 
 def _check_finite(features: Tensor, what: str) -> None:

@@ -24,8 +24,11 @@ class JobFault(Exception):
 
 
 def read_file(arenas: Arenas, payload: JpegBytes) -> Tensor:
-    """The file as it came: uint8 [bytes]."""
-    return _tensor(arenas, payload.region, torch.uint8, (payload.region.num_bytes,))
+    """The file as it came: uint8 [bytes]; none where there is no such region."""
+    try:
+        return _tensor(arenas, payload.region, torch.uint8, (payload.region.num_bytes,))
+    except ValueError:  # a bad region, or an empty one
+        return torch.empty(0, dtype=torch.uint8)
 
 
 def read_pixels(arenas: Arenas, payload: Pixels, plan: ImagePlan) -> Tensor:

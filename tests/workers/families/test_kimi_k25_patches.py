@@ -1,5 +1,6 @@
 """Patches are bit-equal to the public reference's, and as near to the library's as it allows."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from torch import Tensor
 from tests.kimi_checkpoint import make_kimi_checkpoint
 from tests.kimi_patches import reference_patches
 from workers.families.kimi_k25.layout import KimiLayout, read_layout
-from workers.vision.preprocess import Preprocessor, cut
+from workers.vision.preprocess import Preprocessor, cut, resized
 
 UNRESIZED = [(40, 60), (28, 28), (150, 61), (14, 196), (1, 1), (29, 113)]
 RESIZED = [(224, 224), (257, 190), (30, 400), (500, 333), (900, 70)]
@@ -69,3 +70,38 @@ def test_patches_of_resized_pictures_are_within_two_levels_of_the_librarys(
     difference = (our_patches(image, read_layout(checkpoint)) - theirs).abs() * 127.5
     assert difference.max() < 2.01
     assert difference.mean() < 0.1
+
+
+@pytest.fixture(params=["before_resize", "after_resize"])
+def chessboard(request: pytest.FixtureRequest, checkpoint: Path, tmp_path: Path) -> KimiLayout:
+    """The layout of a checkpoint that names K3's ground."""
+    public = {
+        "in_patch_limit": 120,
+        "patch_limit_on_one_side": 14,
+        "transparent_bg_config": {
+            "pattern": "chessboard",
+            "chessboard_square_size": 8,
+            "chessboard_square_on_top_left": True,
+            "chessboard_white_value": 255,
+            "chessboard_gray_value": 180,
+        },
+        "transparent_bg_fill_stage": request.param,
+    }
+    (tmp_path / "config.json").write_bytes((checkpoint / "config.json").read_bytes())
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps({"media_proc_cfg": public}))
+    return read_layout(tmp_path)
+
+
+@pytest.mark.parametrize("size", UNRESIZED + RESIZED, ids=str)
+def test_transparent_pictures_lie_on_the_board_as_in_the_public_reference(
+    chessboard: KimiLayout, size: tuple[int, int]
+) -> None:
+    image = noise(*size)
+    image.putalpha(noise(*size[::-1]).convert("L").transpose(Image.Transpose.TRANSPOSE))
+    plan = chessboard.plan(size, "cpu")
+    pixels = resized(torch.from_numpy(np.array(image)), plan)
+    patches = Preprocessor(torch.device("cpu")).normalised(cut(pixels, plan), plan)
+    expected = torch.from_numpy(reference_patches(image, chessboard)).flatten(1)
+    assert torch.equal(patches.view(torch.int32), expected.view(torch.int32))
+    opaque = torch.from_numpy(reference_patches(image.convert("RGB"), chessboard)).flatten(1)
+    assert not torch.equal(patches, opaque)

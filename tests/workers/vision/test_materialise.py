@@ -1,26 +1,34 @@
 """Every payload becomes what its own plan says, whatever else is in the batch."""
 
+import io
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 import torch
+from PIL import Image, ImageOps
+from torch import Tensor
 
+from tests.pictures import encoded, noise
 from tests.plans import make_plan
 from tests.workers.vision.jobs import Memory
 from tests.workers.vision.towers import (
     Averager,
     embeddings_payload,
     expected_patches,
+    jpeg_payload,
     make_job,
     patches_payload,
     pixels_payload,
     random_picture,
     result_of,
+    source_payload,
 )
-from workers.families.plan import ImagePlan
+from workers.families.plan import ImagePlan, plain
 from workers.messages import Embeddings, Encoded, EncodeJob, Failed, FromWorker, Patches, Region
+from workers.vision.jpeg import decode_jpegs
 from workers.vision.owner import Owner
 
 KEY = bytes(range(32))
@@ -34,13 +42,16 @@ def memory() -> Iterator[Memory]:
 
 
 def small_plan(rows: int, columns: int, **fields: Any) -> ImagePlan:
-    """A plan of rows x columns patches of 4 x 4 pixels, which is what the picture has."""
+    """A plan of rows x columns patches of 4 x 4 pixels; the picture had that size already."""
+    size = (4 * rows, 4 * columns)
+    source_size = fields.pop("source_size", size)
     defaults: dict[str, Any] = {
+        "resized_size": size,
         "grid": (1, rows, columns),
         "patch_size": 4,
         "num_tokens": rows * columns // 4,
     }
-    return make_plan((4 * rows, 4 * columns), **(defaults | fields))
+    return make_plan(source_size, **(defaults | fields))
 
 
 PLANS = [
@@ -63,15 +74,57 @@ def picture(index: int, plan: ImagePlan) -> Any:
     return random_picture(*plan.resized_size, seed=index)
 
 
+TURNED = 6  # the EXIF orientation of a picture that was taken upright
+
+
+def jpeg() -> bytes:
+    """30 x 50 as stored, 50 x 30 as displayed (width, height)."""
+    exif = Image.Exif()
+    exif[0x0112] = TURNED
+    return encoded(noise(9, (30, 50)), "JPEG", exif=exif)
+
+
+def displayed() -> Image.Image:
+    return ImageOps.exif_transpose(Image.open(io.BytesIO(jpeg()))).convert("RGB")
+
+
+def file_plan(**fields: Any) -> ImagePlan:
+    return small_plan(4, 6, source_size=(30, 50), **fields)
+
+
+def file_job(memory: Memory, name: str, file: bytes, **fields: Any) -> EncodeJob:
+    return make_job(memory, name, file_plan(**fields), jpeg_payload(memory, file, TURNED))
+
+
+def transparent() -> Any:
+    """A picture with holes, RGBA, 40 x 24 pixels."""
+    colours = random_picture(24, 40, seed=12)
+    alpha = random_picture(24, 40, seed=13)[..., :1]
+    return np.concatenate([colours, alpha], axis=2)
+
+
+GROUNDS = [None, plain((10, 200, 30)), plain((255, 255, 255))]
+
+
 def all_jobs(memory: Memory) -> list[EncodeJob]:
-    """Pixels by five plans, and patches and embeddings by two more."""
+    """Every payload, and pixels by many plans."""
+    sources = [
+        make_job(
+            memory,
+            f"source-{index}",
+            small_plan(4, 4, source_size=(24, 40), background=ground),
+            source_payload(memory, transparent()),
+        )
+        for index, ground in enumerate(GROUNDS)
+    ]
+    files = [file_job(memory, "file", jpeg()), file_job(memory, "dark", jpeg(), rescale=1 / 300)]
     patches = expected_patches(random_picture(16, 24, seed=7), small_plan(4, 6))
     embeddings = torch.randn(2, 3, 6, generator=torch.Generator().manual_seed(3))
     others = [
         make_job(memory, "patches", small_plan(4, 6), patches_payload(memory, patches)),
         make_job(memory, "embeddings", small_plan(2, 6), embeddings_payload(memory, embeddings)),
     ]
-    return [*pixel_jobs(memory), *others]
+    return [*pixel_jobs(memory), *others, *sources, *files]
 
 
 def run(memory: Memory, jobs: list[EncodeJob], tower: Averager | None = None) -> list[FromWorker]:
@@ -117,6 +170,93 @@ def test_patches_are_taken_as_they_are(memory: Memory) -> None:
     found = results(memory, jobs, run(memory, jobs))
 
     assert found["pixels"][1] == found["patches"][1]
+
+
+def test_files_are_turned_and_resized(memory: Memory) -> None:
+    job = file_job(memory, "file", jpeg())
+    image = displayed().resize((24, 16), Image.Resampling.BICUBIC)
+    (expected,) = Averager().encode(expected_patches(np.asarray(image), job.plan), [job.plan.grid])
+
+    (event,) = run(memory, [job])
+
+    assert isinstance(event, Encoded)
+    assert torch.equal(result_of(memory, job, event.shape, event.dtype), expected)
+    assert event.decode_seconds > 0
+
+
+def test_equal_pixels_have_one_digest_however_they_come(memory: Memory) -> None:
+    """Other files, decoded here or in the gateway, resized here or there, backed or not."""
+    plan = file_plan()
+    upright = np.array(displayed())
+    again = encoded(displayed(), "PNG")
+    resized = np.asarray(displayed().resize((24, 16), Image.Resampling.BICUBIC))
+    opaque = np.dstack([upright, np.full((30, 50), 255, np.uint8)])
+    jobs = [
+        file_job(memory, "file", jpeg()),
+        make_job(memory, "source", plan, source_payload(memory, upright)),
+        make_job(
+            memory, "png", plan, source_payload(memory, np.array(Image.open(io.BytesIO(again))))
+        ),
+        make_job(memory, "resized", plan, pixels_payload(memory, resized)),
+        make_job(memory, "opaque", file_plan(background=None), source_payload(memory, opaque)),
+        make_job(memory, "cuda", file_plan(backend="cuda"), source_payload(memory, upright)),
+    ]
+
+    found = results(memory, jobs, run(memory, jobs))
+
+    assert len(set(found.values())) == 1
+
+
+def test_a_ground_that_shows_is_another_image(memory: Memory) -> None:
+    jobs = [job for job in all_jobs(memory) if job.job_id.startswith("source")]
+
+    found = results(memory, jobs, run(memory, jobs))
+
+    assert len({digest for digest, _ in found.values()}) == len(GROUNDS)
+
+
+def short_file() -> bytes:
+    return jpeg()[:-30]
+
+
+def other_size() -> bytes:
+    return encoded(noise(9, (50, 30)), "JPEG")
+
+
+def no_jpeg() -> bytes:
+    return encoded(noise(9, (30, 50)), "PNG")
+
+
+@pytest.mark.parametrize("spoil", [short_file, other_size, no_jpeg, lambda: b"\xff"])
+def test_a_file_that_cannot_be_used_is_undecoded_and_alone(
+    memory: Memory, spoil: Callable[[], bytes]
+) -> None:
+    good = all_jobs(memory)
+    bad = file_job(memory, "bad", spoil())
+
+    events = run(memory, [*good[:-1], bad, good[-1]])
+
+    failed = [event for event in events if isinstance(event, Failed)]
+    assert [(event.job_id, event.kind) for event in failed] == [("bad", "undecoded")]
+    encoded_ids = [event.job_id for event in events if isinstance(event, Encoded)]
+    assert encoded_ids == [job.job_id for job in good]
+
+
+def test_pictures_are_decoded_in_groups_of_bounded_size(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = [file_job(memory, f"file-{n}", jpeg()) for n in range(5)]
+    groups: list[int] = []
+
+    def decode(files: list[Tensor], device: torch.device) -> list[Tensor | None]:
+        groups.append(len(files))
+        return decode_jpegs(files, device)
+
+    monkeypatch.setattr("workers.vision.materialise.decode_jpegs", decode)
+    monkeypatch.setattr("workers.vision.materialise.MAX_DECODED_BYTES", 2 * 30 * 50 * 3)
+
+    assert len(results(memory, jobs, run(memory, jobs))) == 5
+    assert groups == [2, 2, 1]
 
 
 def test_embeddings_skip_the_tower(memory: Memory) -> None:
@@ -200,13 +340,12 @@ def test_a_wrong_tensor_of_a_caller_fails_alone_as_bad_input(
 
     failed = [event for event in events if isinstance(event, Failed)]
     assert [(event.job_id, event.kind) for event in failed] == [("bad", "bad_input")]
-    encoded = [event for event in events if isinstance(event, Encoded)]
-    assert [event.job_id for event in encoded] == [job.job_id for job in good]
+    encoded_ids = [event.job_id for event in events if isinstance(event, Encoded)]
+    assert encoded_ids == [job.job_id for job in good]
     assert not any(memory.gateway.view(bad.target))
 
 
 def wrong_height(job: EncodeJob) -> EncodeJob:
-    assert not isinstance(job.payload, Patches | Embeddings)
     return msgspec.structs.replace(job, payload=msgspec.structs.replace(job.payload, height=9))
 
 

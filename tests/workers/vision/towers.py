@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tests.workers.vision.jobs import Memory
 from workers.families.plan import ImagePlan
-from workers.messages import Embeddings, EncodeJob, Patches, Payload, Pixels
+from workers.messages import Embeddings, EncodeJob, JpegBytes, Patches, Payload, Pixels
 
 Picture = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -81,6 +81,17 @@ def make_job(
 def pixels_payload(memory: Memory, picture: Picture) -> Pixels:
     height, width, _ = picture.shape
     return Pixels(memory.store(picture.tobytes()), height, width, 3, "resized")
+
+
+def source_payload(memory: Memory, picture: Picture) -> Pixels:
+    height, width, channels = picture.shape
+    assert channels in (3, 4)
+    region = memory.store(np.ascontiguousarray(picture).tobytes())
+    return Pixels(region, height, width, 3 if channels == 3 else 4, "source")
+
+
+def jpeg_payload(memory: Memory, file: bytes, orientation: int = 1) -> JpegBytes:
+    return JpegBytes(memory.store(file), orientation)
 
 
 def patches_payload(memory: Memory, patches: Tensor) -> Patches:
