@@ -1,17 +1,14 @@
 """A checked `ChatRequest` in, a `Prompt` out: plain values, nothing optional, deadline set once."""
 
-import secrets
 from dataclasses import dataclass
 
 from config.settings import ImageSettings
+from gateway.checkpoint import Checkpoint
 from gateway.datauri import decode_data_uri, is_data_uri
 from gateway.errors import BadRequest, ImageRejected
+from gateway.sampling import make_sampling
 from gateway.schema import ChatRequest, ImagePart, Message
 from workers.messages import Sampling
-
-# Stands for "as many as fit"; the length of the context caps it as soon as the prompt is tokens.
-UNCAPPED_TOKENS = 2**31 - 1
-_SEED_RANGE = 2**63
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +49,7 @@ class Prompt:
     model: str
     turns: tuple[Turn, ...]
     images: tuple[ImageRef, ...]
+    num_choices: int
     sampling: Sampling
     stop: tuple[str, ...]
     streamed: bool
@@ -59,21 +57,11 @@ class Prompt:
     deadline: float  # seconds on time.monotonic()
 
 
-@dataclass(frozen=True, slots=True)
-class SamplingDefaults:
-    """What the checkpoint says about sampling, for fields that a request leaves out."""
-
-    temperature: float
-    top_p: float
-    top_k: int  # 0 is off
-    eos_token_ids: tuple[int, ...]
-
-
 def make_prompt(
     request: ChatRequest,
     *,
     request_id: str,
-    defaults: SamplingDefaults,
+    checkpoint: Checkpoint,
     limits: ImageSettings,
     request_seconds: float,
     now: float,
@@ -84,7 +72,7 @@ def make_prompt(
     per mebibyte.
 
     Raises:
-        BadRequest: there are more images than one request may hold.
+        BadRequest: there are more images than one request may hold, or a token id is unknown.
         ImageRejected: an image's address is of no kind that is served, or its base64 is wrong.
         ImageTooLarge: a data URI holds more bytes than an image may have.
     """
@@ -109,7 +97,8 @@ def make_prompt(
             _make_image(index, part, param, limits.max_image_bytes)
             for index, (part, param) in enumerate(parts)
         ),
-        sampling=_make_sampling(request, defaults),
+        num_choices=request.n,
+        sampling=make_sampling(request, checkpoint.sampling_defaults, checkpoint.tokenizer),
         stop=request.stop,
         streamed=request.stream,
         include_usage=request.stream_options.include_usage is True,
@@ -148,18 +137,4 @@ def _make_image(index: int, part: ImagePart, param: str, max_bytes: int) -> Imag
         stage="fetch",
         param=param,
         code="unsupported_scheme",
-    )
-
-
-def _make_sampling(request: ChatRequest, defaults: SamplingDefaults) -> Sampling:
-    max_tokens = request.max_completion_tokens or request.max_tokens or UNCAPPED_TOKENS
-    seed = secrets.randbits(63) if request.seed is None else request.seed % _SEED_RANGE
-    temperature = defaults.temperature if request.temperature is None else request.temperature
-    return Sampling(
-        temperature=temperature,
-        top_p=defaults.top_p if request.top_p is None else request.top_p,
-        top_k=max(0, defaults.top_k if request.top_k is None else request.top_k),
-        seed=seed,
-        max_tokens=min(max_tokens, UNCAPPED_TOKENS),
-        stop_token_ids=() if request.ignore_eos else defaults.eos_token_ids,
     )

@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.dispatch import Dispatcher, Undecoded
+from gateway.dispatch import Dispatcher, Ticket, Undecoded
 from gateway.errors import NotReady, WorkerFailed, WorkerLost
-from gateway.lease import Lease
+from gateway.lease import Lease, Share
 from gateway.metrics import Metrics
 from tests.gateway.test_place import plan
 from workers.arena import Arena
@@ -21,6 +21,7 @@ from workers.messages import (
     Failed,
     Finished,
     GenerateJob,
+    Likelihood,
     Pixels,
     Region,
     Sampling,
@@ -73,6 +74,10 @@ class Desk:
         region = self.arena.allocate(num_bytes)
         assert region is not None
         return Lease(self.arena, region)
+
+    def generate(self, job_id: str, share: Share | None = None) -> Ticket:
+        job = generate_job(job_id)
+        return self.dispatcher.generate(2, job, share or Share([]), asyncio.Event())
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -177,13 +182,15 @@ def test_a_failed_encode_raises_by_name(desk: Desk, kind: Any, error: type[Excep
 
 def test_tokens_pile_up_for_a_slow_reader_and_come_in_order(desk: Desk) -> None:
     async def work() -> None:
-        ticket = desk.dispatcher.generate(2, generate_job("a"), [])
+        ticket = desk.generate("a")
         desk.dispatcher.on_event(2, Tokens(job_id="a", token_ids=(1, 2)))
         desk.dispatcher.on_event(2, Tokens(job_id="a", token_ids=(3,)))
-        assert (await ticket.next()).token_ids == (1, 2, 3)
+        await ticket.wake.wait()
+        assert ticket.take().token_ids == (1, 2, 3)
+        assert not ticket.has_news
         desk.dispatcher.on_event(2, Tokens(job_id="a", token_ids=(4,)))
         desk.dispatcher.on_event(2, finished("a"))
-        last = await ticket.next()
+        last = ticket.take()
         assert last.token_ids == (4,)
         assert isinstance(last.end, Finished)
 
@@ -193,8 +200,9 @@ def test_tokens_pile_up_for_a_slow_reader_and_come_in_order(desk: Desk) -> None:
 def test_embeddings_are_given_back_when_taken_or_at_the_end(desk: Desk) -> None:
     async def work() -> None:
         for name, event in (("a", Taken(job_id="a")), ("b", finished("b"))):
-            lease = desk.lease()
-            desk.dispatcher.generate(2, generate_job(name), [lease])
+            share = Share([desk.lease()])
+            desk.generate(name, share)
+            share.release()
             assert desk.arena.num_bytes_used > 0
             desk.dispatcher.on_event(2, event)
             assert desk.arena.num_bytes_used == 0
@@ -202,9 +210,39 @@ def test_embeddings_are_given_back_when_taken_or_at_the_end(desk: Desk) -> None:
     run(work())
 
 
+def test_shared_embeddings_are_given_back_when_the_last_job_has_taken_them(desk: Desk) -> None:
+    async def work() -> None:
+        share = Share([desk.lease(), desk.lease()])
+        for name in "abc":
+            desk.generate(name, share)
+        share.release()
+        for event in (Taken(job_id="b"), Taken(job_id="b"), finished("b"), finished("c")):
+            desk.dispatcher.on_event(2, event)
+            assert desk.arena.num_bytes_used > 0
+        desk.dispatcher.on_event(2, Taken(job_id="a"))
+        assert desk.arena.num_bytes_used == 0
+        desk.dispatcher.on_event(2, finished("a"))
+
+    run(work())
+
+
+def test_logprobs_come_with_their_tokens(desk: Desk) -> None:
+    async def work() -> None:
+        ticket = desk.generate("a")
+        told = [Likelihood(-1.0 * index, ((index, -0.5),)) for index in range(3)]
+        for index in range(3):
+            event = Tokens(job_id="a", token_ids=(index,), likelihoods=(told[index],))
+            desk.dispatcher.on_event(2, event)
+        batch = ticket.take()
+        assert (batch.token_ids, batch.likelihoods) == ((0, 1, 2), tuple(told))
+        assert ticket.take().likelihoods == ()
+
+    run(work())
+
+
 def test_closing_aborts_once_begun_and_does_nothing_after_the_end(desk: Desk) -> None:
     async def work() -> None:
-        ticket = desk.dispatcher.generate(2, generate_job("a"), [])
+        ticket = desk.generate("a")
         desk.dispatcher.close(ticket)
         assert desk.pool.sent[-1] == (2, Abort(job_id="a"))
         desk.dispatcher.on_event(2, finished("a"))
@@ -217,11 +255,11 @@ def test_closing_aborts_once_begun_and_does_nothing_after_the_end(desk: Desk) ->
 
 def test_late_events_of_ended_jobs_are_dropped(desk: Desk) -> None:
     async def work() -> None:
-        ticket = desk.dispatcher.generate(2, generate_job("a"), [])
+        ticket = desk.generate("a")
         desk.dispatcher.on_event(2, finished("a"))
         for late in (Tokens(job_id="a", token_ids=(9,)), finished("a"), encoded("b")):
             desk.dispatcher.on_event(2, late)
-        assert (await ticket.next()).token_ids == ()
+        assert ticket.take().token_ids == ()
 
     run(work())
 
@@ -241,7 +279,7 @@ def test_a_file_that_the_owner_cannot_read_is_told_apart_from_a_failure(desk: De
 def test_engines_carry_the_prompts_they_hold(desk: Desk) -> None:
     async def work() -> None:
         assert [engine.load for engine in desk.dispatcher.engines()] == [0]
-        desk.dispatcher.generate(2, generate_job("b"), [])
+        desk.generate("b")
         assert [(engine.index, engine.load) for engine in desk.dispatcher.engines()] == [(2, 1)]
 
     run(work())
