@@ -108,6 +108,12 @@ class ImageSettings(Section):
         64_000_000, ge=1, description="Width times height of one image, in pixels."
     )
     max_image_side: int = Field(16_384, ge=1, description="Longer side of one image, in pixels.")
+    allow_tensor_inputs: bool = Field(
+        False, description="Take patches and embeddings from callers in place of images."
+    )
+    max_tensor_bytes: int = Field(
+        48 * MEBIBYTE, ge=1024, description="Size of one image's file of tensors, in bytes."
+    )
     decode_threads: int = Field(
         0, ge=0, description="Threads that decode images in the gateway; 0: one per core."
     )

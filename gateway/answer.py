@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gateway.dispatch import Batch, Ticket, to_error
+from gateway.errors import BadRequest, ServeError
 from gateway.prompt import Prompt
 from gateway.services import Services
 from gateway.sse import Usage
+from gateway.tensors import INVALID_TENSORS
 from gateway.text_stream import TextStream
 from gateway.token_log import Entry, TokenLog
 from workers.messages import Failed
@@ -37,6 +39,7 @@ class Answer:
         tokenizer, sampling = services.checkpoint.tokenizer, prompt.sampling
         self._text = TextStream(tokenizer, prompt.stop, sampling.min_tokens)
         self._log = TokenLog(tokenizer) if sampling.logprobs else None
+        self._has_tensors = any(image.form == "tensors" for image in prompt.images)
         self._last_at: float | None = None
         self.num_tokens = 0
         self.num_cached_tokens = 0  # of the prompt
@@ -55,7 +58,7 @@ class Answer:
         """
         batch = self._ticket.take()
         if isinstance(batch.end, Failed):
-            raise to_error(batch.end)
+            raise self._error(batch.end)
         self._observe(batch)
         text = self._read(batch)
         reason: FinishReason | None = None
@@ -83,6 +86,15 @@ class Answer:
             if self._text.stopped:
                 break
         return "".join(texts)
+
+    def _error(self, failed: Failed) -> ServeError:
+        if failed.kind == "not_finite" and self._has_tensors:
+            return BadRequest(
+                "the numbers of the images' tensors are too large for the model",
+                param="messages",
+                code=INVALID_TENSORS,
+            )
+        return to_error(failed)
 
     def _observe(self, batch: Batch) -> None:
         if not batch.token_ids:

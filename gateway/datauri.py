@@ -44,6 +44,16 @@ def decode_data_uri(url: str, index: int, param: str, max_bytes: int) -> bytes:
         raise refuse(
             "the media type of a data URI should be image/...", code="unsupported_media_type"
         )
+    return decode_base64(payload, index, param, max_bytes)
+
+
+def decode_base64(payload: str, index: int, param: str, max_bytes: int) -> bytes:
+    """Decode the base64 of an image; its size is checked before any of it is decoded.
+
+    Raises:
+        ImageRejected: it is no base64; code invalid_base64.
+        ImageTooLarge: it holds more than `max_bytes` bytes.
+    """
     digits = _clean(payload)
     num_bytes = (len(digits) - digits.count(b"=", -2)) * 3 // 4
     if num_bytes > max_bytes:
@@ -55,7 +65,13 @@ def decode_data_uri(url: str, index: int, param: str, max_bytes: int) -> bytes:
             raise binascii.Error("padding of a wrong length")
         return binascii.a2b_base64(digits, strict_mode=True)
     except binascii.Error as error:
-        raise refuse("its base64 is not valid", code="invalid_base64") from error
+        raise ImageRejected(
+            "its base64 is not valid",
+            index=index,
+            stage="fetch",
+            param=param,
+            code="invalid_base64",
+        ) from error
 
 
 def _clean(payload: str) -> bytes:

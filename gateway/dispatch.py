@@ -245,5 +245,5 @@ def to_error(failed: Failed) -> ServeError:
             return DeadlinePassed("the request's time limit ran out")
         case "lost":
             return WorkerLost(_LOST)
-        case "internal" | "undecoded":
+        case "internal" | "undecoded" | "not_finite":
             return WorkerFailed("a worker failed on this request")

@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -10,11 +11,13 @@ from typing import Any, Protocol
 from gateway.decode_pool import DecodePool
 from gateway.dispatch import Dispatcher, Undecoded
 from gateway.embeddings import EmbeddingStore, Entry
+from gateway.errors import BadRequest, ImageRejected
 from gateway.fetch import SourceImage
 from gateway.header import ImageHeader
 from gateway.lease import Lease
 from gateway.metrics import Metrics
 from gateway.place import ImageTask
+from gateway.tensors import INVALID_TENSORS, TensorHeader
 from workers.messages import Encoded, EncodeJob, Payload, Region, TensorRef
 
 
@@ -23,7 +26,7 @@ class Picture:
     """One image of a request, with what its header told."""
 
     source: SourceImage
-    header: ImageHeader | None  # None: there is no data, for it was only named
+    header: ImageHeader | TensorHeader | None  # None: there is no data, for it was only named
     task: ImageTask
 
 
@@ -166,7 +169,8 @@ class Pilot:
         """Decode the image in its request's turn, and have its owner encode it.
 
         Raises:
-            ServeError: the image is damaged, or the owner failed.
+            ImageRejected: the image is damaged, or its tensors are not what the tower gives.
+            ServeError: the owner failed.
         """
         deadline = time.monotonic() + self._limit_seconds
         try:
@@ -193,10 +197,26 @@ class Pilot:
             target=room.embeddings.region,
             seconds_left=deadline - time.monotonic(),
         )
-        return await self._dispatcher.encode(room.owner, job, (room.payload, room.embeddings))
+        with _blame(picture.source):
+            return await self._dispatcher.encode(room.owner, job, (room.payload, room.embeddings))
 
     def _make(self, picture: Picture, asked_at: float, *, decoded: bool) -> Made:
         """In a thread of the pool; the time before counts as waiting."""
         self._metrics.stage_seconds.labels("decode_wait").observe(time.monotonic() - asked_at)
         with self._metrics.stage("decode"):
             return self.payloads.make(picture, decoded=decoded)
+
+
+@contextmanager
+def _blame(image: SourceImage) -> Iterator[None]:
+    """Say which image it was that an owner could not take; only callers' tensors can be so."""
+    try:
+        yield
+    except BadRequest as error:
+        raise ImageRejected(
+            error.message,
+            index=image.index,
+            stage="encode",
+            param=image.param,
+            code=INVALID_TENSORS,
+        ) from error

@@ -5,6 +5,7 @@ from functools import partial
 from gateway.flight import Made, Picture
 from gateway.header import ImageHeader
 from gateway.payload import Form, as_payload, choose_form, choose_pixels, make_bytes, payload_bytes
+from gateway.tensors import TensorHeader
 
 
 class PayloadRule:
@@ -16,12 +17,16 @@ class PayloadRule:
 
     def num_bytes(self, picture: Picture) -> int:
         """Room for the form that is chosen, and for the pixels if the owner cannot decode."""
+        if isinstance(picture.header, TensorHeader):
+            return len(picture.source.data)
         header, plan = _header(picture), picture.task.plan
         forms: set[Form] = {self._form(picture, decoded=decoded) for decoded in (False, True)}
         return max(payload_bytes(form, picture.source, header, plan) for form in forms)
 
     def make(self, picture: Picture, *, decoded: bool) -> Made:
-        """Decode as far as the form asks for."""
+        """Decode as far as the form asks for; tensors go on as they came."""
+        if isinstance(picture.header, TensorHeader):
+            return picture.source.data, picture.header.as_payload
         form, header, plan = (
             self._form(picture, decoded=decoded),
             _header(picture),
@@ -36,5 +41,6 @@ class PayloadRule:
 
 
 def _header(picture: Picture) -> ImageHeader:
-    assert picture.header is not None  # what was only named never takes off
+    # What was only named never takes off, and tensors were sent on their way before.
+    assert isinstance(picture.header, ImageHeader)
     return picture.header

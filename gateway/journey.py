@@ -16,13 +16,14 @@ from gateway.fetch import SourceImage
 from gateway.flight import Picture
 from gateway.flow import together
 from gateway.header import ImageHeader, read_header
-from gateway.identity import source_digest
+from gateway.identity import FILE, source_digest
 from gateway.lease import Share
 from gateway.names import Shown, image_not_kept
 from gateway.place import ImageTask, place
 from gateway.prompt import ImageRef, Prompt
 from gateway.sampling import for_choice
 from gateway.services import Services
+from gateway.tensors import TensorHeader, check_tensors, read_tensors
 from gateway.text import PromptTokens, build
 from workers.families import ImageShapeError
 from workers.families.plan import ImagePlan
@@ -73,19 +74,40 @@ class Journey:
         if isinstance(image.source, str):
             self._permit.hold(len(source.data))
         services.metrics.image_bytes.inc(len(source.data))
+        look = self._look_at_file if image.form == "file" else self._look_at_tensors
+        return await look(source)
+
+    async def _look_at_file(self, source: SourceImage) -> Picture:
+        services = self._services
         with services.metrics.stage("header"):
             header = await services.decode_pool.run(
                 self._prompt.request_id, read_header, source, services.settings.images
             )
-        plan = self._plan(source, header)
-        digest = await source_digest(source.data, plan, self._prompt.tenant, services.digest_key)
         services.metrics.image_pixels.inc(header.width * header.height)
-        return Picture(source, header, ImageTask(image.index, plan, digest))
+        return await self._picture(source, header, FILE)
+
+    async def _look_at_tensors(self, file: SourceImage) -> Picture:
+        services = self._services
+        with services.metrics.stage("header"):
+            source, header = await services.decode_pool.run(
+                self._prompt.request_id, read_tensors, file
+            )
+        return await self._picture(source, header, header.frame)
+
+    async def _picture(
+        self, source: SourceImage, header: ImageHeader | TensorHeader, kind: bytes
+    ) -> Picture:
+        plan = self._plan(source, header)
+        if isinstance(header, TensorHeader):
+            check_tensors(source, header, plan)
+        tenant, key = self._prompt.tenant, self._services.digest_key
+        digest = await source_digest(source.data, plan, tenant, key, kind)
+        return Picture(source, header, ImageTask(source.index, plan, digest))
 
     def _recall(self, image: ImageRef) -> Picture:
         """An image that was shown before, by the caller's name for it."""
         shown = self._services.names.find(self._prompt.tenant, image.name or "")
-        if shown is None:
+        if shown is None or shown.form != image.form:
             raise image_not_kept(image.index, image.param)
         source = SourceImage(image.index, image.param, b"")
         return Picture(source, None, ImageTask(image.index, shown.plan, shown.digest))
@@ -94,13 +116,15 @@ class Journey:
         """Note the callers' names of images that have been encoded."""
         for image, picture in zip(self._prompt.images, pictures, strict=True):
             if image.name is not None:
-                shown = Shown(picture.task.digest, picture.task.plan)
+                shown = Shown(picture.task.digest, picture.task.plan, image.form)
                 self._services.names.learn(self._prompt.tenant, image.name, shown)
 
-    def _plan(self, source: SourceImage, header: ImageHeader) -> ImagePlan:
+    def _plan(self, source: SourceImage, header: ImageHeader | TensorHeader) -> ImagePlan:
+        layout, backend = self._services.checkpoint.layout, self._services.backend
         try:
-            services = self._services
-            return services.checkpoint.layout.plan(header.displayed_size, services.backend)
+            if isinstance(header, TensorHeader):
+                return layout.plan_grid(header.grid, backend)
+            return layout.plan(header.displayed_size, backend)
         except ImageShapeError as error:
             raise ImageRejected(
                 str(error),

@@ -4,6 +4,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from gateway.errors import ImageRejected
+from gateway.prompt import SourceForm
 from workers.families.plan import ImagePlan
 
 MAX_NAMES = 65_536  # about half a kilobyte each
@@ -15,6 +16,7 @@ class Shown:
 
     digest: bytes
     plan: ImagePlan
+    form: SourceForm  # a name of one form means nothing in the other
 
 
 class NameBook:

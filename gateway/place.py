@@ -9,9 +9,6 @@ from hashlib import shake_128
 
 from workers.families.plan import ImagePlan
 
-# Patches of one image at which attention costs as much as the rest of a tower layer: about six
-# times the tower's width, and towers in use are 1000 to 1500 wide.
-_ATTENTION_PATCHES = 8192
 # By this share an owner may exceed an even split before affinity gives way to balance. Images whose
 # embeddings are held are not placed at all, so affinity serves only those that are on their way.
 _SLACK = 0.05
@@ -67,7 +64,7 @@ _Choice = Callable[[_Image, Mapping[int, float]], int]  # an image and all loads
 
 def cost(plan: ImagePlan) -> float:
     """Work of encoding an image, in patches: linear layers plus attention, which is quadratic."""
-    return plan.num_patches * (1 + plan.num_patches / _ATTENTION_PATCHES)
+    return plan.num_patches * (1 + plan.num_patches / plan.attention_patches)
 
 
 def place(

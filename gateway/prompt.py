@@ -1,14 +1,17 @@
 """A checked `ChatRequest` in, a `Prompt` out: plain values, nothing optional, deadline set once."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from config.settings import ImageSettings
 from gateway.checkpoint import Checkpoint
-from gateway.datauri import decode_data_uri, is_data_uri
+from gateway.datauri import decode_base64, decode_data_uri, is_data_uri
 from gateway.errors import BadRequest, ImageRejected
 from gateway.sampling import make_sampling
-from gateway.schema import ChatRequest, ImagePart, Message
+from gateway.schema import ChatRequest, ImagePart, Message, TensorPart, TextPart
 from workers.messages import Sampling
+
+SourceForm = Literal["file", "tensors"]  # what an image comes as
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class ImageRef:
-    """Where an image comes from: an http(s) address, or the decoded bytes of a data URI.
+    """Where an image comes from: an http(s) address, or bytes that came with the request.
 
     Without a source, `name` is the caller's own name of an image that was shown before.
     """
@@ -38,6 +41,7 @@ class ImageRef:
     param: str  # the field that named it, for example messages[0].content[1].image_url
     source: str | bytes | None
     name: str | None = None
+    form: SourceForm = "file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +77,15 @@ def make_prompt(
 
     Raises:
         BadRequest: there are more images than one request may hold, or a token id is unknown.
-        ImageRejected: an image's address is of no kind that is served, or its base64 is wrong.
-        ImageTooLarge: a data URI holds more bytes than an image may have.
+        ImageRejected: an image's address is of no kind that is served, its base64 is wrong, or
+            it comes as tensors, which are not allowed.
+        ImageTooLarge: a data URI or a file of tensors holds more bytes than it may have.
     """
     parts = [
         (part, f"messages[{row}].content[{column}]")
         for row, message in enumerate(request.messages)
         for column, part in enumerate(message.parts)
-        if isinstance(part, ImagePart)
+        if not isinstance(part, TextPart)
     ]
     if len(parts) > limits.max_images:
         raise BadRequest(
@@ -94,8 +99,7 @@ def make_prompt(
         model=request.model,
         turns=_make_turns(request.messages),
         images=tuple(
-            _make_image(index, part, param, limits.max_image_bytes)
-            for index, (part, param) in enumerate(parts)
+            _make_image(index, part, param, limits) for index, (part, param) in enumerate(parts)
         ),
         num_choices=request.n,
         sampling=make_sampling(request, checkpoint.sampling_defaults, checkpoint.tokenizer),
@@ -112,22 +116,27 @@ def _make_turns(messages: tuple[Message, ...]) -> tuple[Turn, ...]:
     for message in messages:
         parts: list[str | ImageSlot] = []
         for part in message.parts:
-            if isinstance(part, ImagePart):
+            if isinstance(part, TextPart):
+                parts.append(part.text)
+            else:
                 parts.append(ImageSlot(num_images))
                 num_images += 1
-            else:
-                parts.append(part.text)
         role = "system" if message.role == "developer" else message.role
         turns.append(Turn(role=role, parts=tuple(parts), plain=isinstance(message.content, str)))
     return tuple(turns)
 
 
-def _make_image(index: int, part: ImagePart, param: str, max_bytes: int) -> ImageRef:
+def _make_image(
+    index: int, part: ImagePart | TensorPart, param: str, limits: ImageSettings
+) -> ImageRef:
+    if isinstance(part, TensorPart):
+        return _make_tensors(index, part, param, limits)
     if part.image_url is None:
         return ImageRef(index, f"{param}.uuid", None, part.uuid)
     param, url = f"{param}.image_url", part.image_url.url.strip()
     if is_data_uri(url):
-        return ImageRef(index, param, decode_data_uri(url, index, param, max_bytes), part.uuid)
+        data = decode_data_uri(url, index, param, limits.max_image_bytes)
+        return ImageRef(index, param, data, part.uuid)
     if url[:8].lower().startswith(("http://", "https://")):
         return ImageRef(index, param, url, part.uuid)
     # The same words for everything else, so that they tell nothing about local files.
@@ -138,3 +147,19 @@ def _make_image(index: int, part: ImagePart, param: str, max_bytes: int) -> Imag
         param=param,
         code="unsupported_scheme",
     )
+
+
+def _make_tensors(index: int, part: TensorPart, param: str, limits: ImageSettings) -> ImageRef:
+    if not limits.allow_tensor_inputs:
+        raise ImageRejected(
+            "tensors in place of an image are not allowed on this server; send the image",
+            index=index,
+            stage="limit",
+            param=f"{param}.type",
+            code="tensors_not_allowed",
+        )
+    if part.image_tensors is None:
+        return ImageRef(index, f"{param}.uuid", None, part.uuid, "tensors")
+    param = f"{param}.image_tensors.data"
+    data = decode_base64(part.image_tensors.data, index, param, limits.max_tensor_bytes)
+    return ImageRef(index, param, data, part.uuid, "tensors")

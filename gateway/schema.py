@@ -30,7 +30,7 @@ from gateway.unsupported import (
 )
 
 ROLES = ("system", "developer", "user", "assistant")
-PART_TYPES = ("text", "image_url")
+PART_TYPES = ("text", "image_url", "image_tensors")
 MAX_UUID_CHARS = 256
 # Parsing cannot be interrupted: it keeps every other request waiting. An honest body holds long
 # strings; one of this many values takes about a second, one of millions would take a minute.
@@ -39,11 +39,17 @@ _MARKS = (b",", b"[", b"{")
 _MAX_NOTED_FIELDS = 32
 
 
+Detail = Literal["auto", "low", "high", "original"]  # a hint; sizes follow the model
+
+
 class ImageUrl(Edge):
     url: str
-    detail: Literal["auto", "low", "high", "original"] | None = (
-        None  # a hint; sizes follow the model
-    )
+    detail: Detail | None = None
+
+
+class ImageTensors(Edge):
+    data: str  # base64 of a safetensors file, see `gateway.tensors`
+    detail: Detail | None = None
 
 
 class TextPart(Edge):
@@ -55,18 +61,31 @@ def _wrap_url(value: Any) -> Any:
     return {"url": value} if isinstance(value, str) else value
 
 
-class ImagePart(Edge):
+class NamedPart(Edge):
     """An image, the caller's own name for it, or both; a name alone stands for what it named."""
 
-    type: Literal["image_url"]
-    image_url: Annotated[ImageUrl | None, BeforeValidator(_wrap_url)] = None
+    type: str  # also the name of the field that holds the image
     uuid: Annotated[str, Field(min_length=1, max_length=MAX_UUID_CHARS)] | None = None
 
     @model_validator(mode="after")
     def _check_source(self) -> Self:
-        if self.image_url is None and self.uuid is None:
-            raise PydanticCustomError("missing", "field required", {"field": "image_url"})
+        if getattr(self, self.type) is None and self.uuid is None:
+            raise PydanticCustomError("missing", "field required", {"field": self.type})
         return self
+
+
+class ImagePart(NamedPart):
+    """An image as a file, by its address or in a data URI."""
+
+    type: Literal["image_url"]
+    image_url: Annotated[ImageUrl | None, BeforeValidator(_wrap_url)] = None
+
+
+class TensorPart(NamedPart):
+    """An image as tensors that the caller made of it."""
+
+    type: Literal["image_tensors"]
+    image_tensors: ImageTensors | None = None
 
 
 def _check_part(value: Any) -> Any:
@@ -102,7 +121,9 @@ def _check_role(value: Any) -> Any:
 # Tags in angle brackets tell which branch of a union was taken; `_dotted` leaves them out.
 Part = Annotated[
     Annotated[
-        Annotated[TextPart, Tag("<text>")] | Annotated[ImagePart, Tag("<image_url>")],
+        Annotated[TextPart, Tag("<text>")]
+        | Annotated[ImagePart, Tag("<image_url>")]
+        | Annotated[TensorPart, Tag("<image_tensors>")],
         Discriminator(lambda value: f"<{value['type']}>"),
     ],
     BeforeValidator(_check_part),
@@ -125,7 +146,7 @@ class Message(Edge):
     content: Content
 
     @property
-    def parts(self) -> tuple[TextPart | ImagePart, ...]:
+    def parts(self) -> tuple[TextPart | ImagePart | TensorPart, ...]:
         """The content as parts; a plain string is one part."""
         if isinstance(self.content, str):
             return (TextPart(type="text", text=self.content),)

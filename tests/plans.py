@@ -22,6 +22,7 @@ def make_plan(source_size: tuple[int, int], **fields: Any) -> ImagePlan:
         "merge_size": 2,
         "patch_order": "merged",
         "num_tokens": 1,
+        "attention_patches": 6608,
         "resample": "bicubic",
         "first_pass": first_pass(source_size, resized),
         "rescale": 1 / 255,

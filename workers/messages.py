@@ -226,15 +226,17 @@ class Finished(Frame, frozen=True, kw_only=True):
     num_completion_tokens: int  # an end-of-sequence token counts, as in the OpenAI API
 
 
-FailKind = Literal["bad_input", "undecoded", "deadline", "internal", "lost"]
+FailKind = Literal["bad_input", "not_finite", "undecoded", "deadline", "internal", "lost"]
 
 
 class Failed(Frame, frozen=True, kw_only=True):
     """Last event of a job of either kind that did not go well.
 
-    bad_input is the caller's mistake; undecoded means that the owner could not read a JPEG file,
-    and pixels should be sent instead; deadline means seconds_left ran out; internal is a fault of
-    the worker, which goes on; lost means the worker died (made by the pool, not by a worker).
+    bad_input is the caller's mistake; not_finite means that the model gave no finite scores, which
+    is the caller's mistake where embeddings came from callers, else a fault; undecoded means that
+    the owner could not read a JPEG file, and pixels should be sent instead; deadline means
+    seconds_left ran out; internal is a fault of the worker, which goes on; lost means the worker
+    died (made by the pool, not by a worker).
     """
 
     job_id: str

@@ -152,7 +152,7 @@ def write_image_settings(folder: Path, max_pixels: int) -> None:
     _write_json(folder / "preprocessor_config.json", settings)
 
 
-def make_config(tokenizer: Tokenizer) -> Qwen2_5_VLConfig:
+def make_config(tokenizer: Tokenizer, num_tower_layers: int = LAYERS) -> Qwen2_5_VLConfig:
     """Half the parameters see, half read. Weights spread as 1/sqrt(width), not 0.02: the logits
     then differ enough for an answer to depend on its image."""
     text = {
@@ -175,7 +175,7 @@ def make_config(tokenizer: Tokenizer) -> Qwen2_5_VLConfig:
         "tie_word_embeddings": False,
     }
     vision = {
-        "depth": LAYERS,
+        "depth": num_tower_layers,
         "hidden_size": HIDDEN,
         "num_heads": HEADS,
         "intermediate_size": 2 * HIDDEN,
@@ -183,7 +183,7 @@ def make_config(tokenizer: Tokenizer) -> Qwen2_5_VLConfig:
         "patch_size": 14,
         "window_size": 112,
         "tokens_per_second": 2,
-        "fullatt_block_indexes": [1, 3],
+        "fullatt_block_indexes": [layer for layer in (1, 3) if layer < num_tower_layers],
         "initializer_range": 1 / math.sqrt(HIDDEN),
     }
     return Qwen2_5_VLConfig(
@@ -213,11 +213,11 @@ def _is_plain(text: str) -> bool:
     return bool(text) and all(character in "\n\t" or " " <= character <= "~" for character in text)
 
 
-def make_model(tokenizer: Tokenizer, seed: int) -> Any:
+def make_model(tokenizer: Tokenizer, num_tower_layers: int, seed: int) -> Any:
     """The model with random weights; the output rows of unsayable tokens are zero, so that their
     logit is 0 where the best of thousands of others is far above."""
     torch.manual_seed(seed)
-    model = Qwen2_5_VLForConditionalGeneration(make_config(tokenizer))
+    model = Qwen2_5_VLForConditionalGeneration(make_config(tokenizer, num_tower_layers))
     with torch.no_grad():
         rows = model.lm_head.weight  # [tokens, hidden], float32
         rows[unsayable(tokenizer, rows.shape[0])] = 0.0
@@ -229,11 +229,13 @@ def make_model(tokenizer: Tokenizer, seed: int) -> Any:
     return model.to(torch.bfloat16)
 
 
-def make_checkpoint(folder: Path, max_pixels: int = MAX_PIXELS, seed: int = 1) -> int:
+def make_checkpoint(
+    folder: Path, max_pixels: int = MAX_PIXELS, num_tower_layers: int = LAYERS, seed: int = 1
+) -> int:
     """Write the checkpoint and return its number of parameters."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = train_tokenizer()
-    model = make_model(tokenizer, seed)
+    model = make_model(tokenizer, num_tower_layers, seed)
     model.save_pretrained(folder)
     write_tokenizer(tokenizer, folder)
     write_image_settings(folder, max_pixels)
@@ -249,10 +251,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m ops.bench.make_checkpoint")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--max-pixels", type=int, default=MAX_PIXELS, help="of one image")
+    parser.add_argument("--tower-layers", type=int, default=LAYERS,
+                        help="1: light, with windows alone; on a CPU as if on a GPU")  # fmt: skip
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    num_parameters = make_checkpoint(arguments.folder, arguments.max_pixels, arguments.seed)
+    num_parameters = make_checkpoint(
+        arguments.folder, arguments.max_pixels, arguments.tower_layers, arguments.seed
+    )
     print(f"{arguments.folder}: {num_parameters / 1e6:.1f} million parameters")
 
 

@@ -167,7 +167,10 @@ def test_a_cancelled_encode_aborts_and_holds_its_region_until_the_worker_lets_go
     run(work())
 
 
-@pytest.mark.parametrize(("kind", "error"), [("lost", WorkerLost), ("internal", WorkerFailed)])
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [("lost", WorkerLost), ("internal", WorkerFailed), ("not_finite", WorkerFailed)],
+)
 def test_a_failed_encode_raises_by_name(desk: Desk, kind: Any, error: type[Exception]) -> None:
     async def work() -> None:
         task = asyncio.create_task(desk.dispatcher.encode(0, encode_job("a"), [desk.lease()]))

@@ -103,6 +103,26 @@ def test_failures_reach_all_who_wait_by_their_own_index_and_are_not_kept() -> No
     run(work())
 
 
+def test_what_an_owner_will_not_take_is_the_fault_of_each_callers_own_image() -> None:
+    async def work() -> None:
+        house = House()
+        tasks = [ask(house, "a", "tensor"), ask(house, "b", "green", "tensor")]
+        await house.until_sent(2)
+        by_number = {job.job_id: place for place, (_, job) in enumerate(house.owners.sent)}
+        house.fail(by_number["a/0"], "bad_input")
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        for index, error in enumerate(results):
+            assert isinstance(error, ImageRejected)
+            assert (error.status, error.code) == (400, "invalid_tensors")
+            assert (error.index, error.stage) == (index, "encode")
+            assert error.param == f"messages[0].content[{index}]"
+            assert error.message == f"image {index}: why"
+        house.dispatcher.on_event(0, encoded(house.owners.sent[by_number["b/0"]][1], b""))
+        house.check_idle()
+
+    run(work())
+
+
 def test_a_flight_that_lands_after_its_like_takes_what_is_there() -> None:
     async def work() -> None:
         house = House()

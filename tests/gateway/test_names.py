@@ -3,8 +3,8 @@
 from gateway.names import NameBook, Shown
 from tests.plans import make_plan
 
-RED = Shown(b"red", make_plan((30, 40)))
-BLUE = Shown(b"blue", make_plan((50, 20)))
+RED = Shown(b"red", make_plan((30, 40)), "file")
+BLUE = Shown(b"blue", make_plan((50, 20)), "file")
 
 
 def test_a_name_means_what_was_shown_last() -> None:

@@ -8,9 +8,9 @@ import torch
 
 from tests.pictures import encoded, noise
 from tests.workers.vision.jobs import Memory
+from tests.workers.vision.mixture import KEY, all_jobs
 from tests.workers.vision.test_digest import slow_sums
 from tests.workers.vision.test_jpeg import broken_files, by_pillow, tensor, tensor_or_empty
-from tests.workers.vision.test_materialise import KEY, all_jobs
 from tests.workers.vision.towers import Averager, result_of
 from workers.devices import count_gpus
 from workers.families.plan import Backend

@@ -12,8 +12,10 @@ from ops.bench.placement.burst import (
     compare,
     draw_requests,
     lower_bound,
+    missed,
     pigeonhole_bound,
 )
+from ops.bench.placement.exact import can_split
 from ops.bench.placement.mixes import GEOMETRIES, MIXES, draw_sizes, kimi_plan, qwen_plan
 from ops.bench.placement.policies import POLICIES, greedy_by_load, greedy_by_patches
 from ops.bench.placement.stream import Stream, simulate
@@ -53,6 +55,22 @@ def test_bounds_of_equal_images() -> None:
     assert pigeonhole_bound([1.0] * 9, 8) == 2
     assert pigeonhole_bound([1.0] * 17, 8) == 3
     assert pigeonhole_bound([5.0, 1.0], 8) == 5
+
+
+def test_a_split_is_found_where_there_is_one() -> None:
+    assert can_split([3, 3, 2, 2, 2], 2, 6)
+    assert can_split([3, 3, 2, 2, 2], 2, 5.9) is False
+    assert can_split([1.0] * 9, 8, 1.9) is False
+    assert can_split([1.0] * 9, 8, 2)
+
+
+def test_requests_that_end_late_are_told_apart() -> None:
+    found = missed(Burst("kimi_k25", "documents", 16, 8, is_divisible=True), 10, seed=1)
+    assert found["no split is"] > found["one exists and is missed"] == 0
+    assert found.total() == sum(
+        1
+        for _ in draw_requests(Burst("kimi_k25", "documents", 16, 8, is_divisible=True), 10, seed=1)
+    )
 
 
 def test_greedy_by_patches_does_not_see_earlier_requests_and_greedy_by_load_does() -> None:

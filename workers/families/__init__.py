@@ -50,6 +50,18 @@ class Layout(Protocol):
         """
         ...
 
+    def plan_grid(self, grid: tuple[int, int, int], backend: Backend) -> ImagePlan:
+        """Plan an image that comes as patches or embeddings, from its grid before merging.
+
+        Whatever grid `plan` gives is taken. Its padded size stands for the sizes that are not
+        known; `plan` of that size may give another grid, because padding may exceed a limit that
+        the picture was shrunk to.
+
+        Raises:
+            ImageShapeError: no image has this grid; the message says what the family allows.
+        """
+        ...
+
     def positions(
         self, num_tokens: int, spans: list[tuple[int, tuple[int, int, int]]]
     ) -> tuple[np.ndarray[Any, np.dtype[np.int64]], int]:

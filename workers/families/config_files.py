@@ -41,6 +41,19 @@ def read_processor(model: Path) -> dict[str, Any]:
     return read_json(model / "preprocessor_config.json")
 
 
+def attention_patches(model: Path, width: Any, inner: Any, num_maps: int, share: float = 1) -> int:
+    """Patches of an image for which attention takes a tower as long as everything else.
+
+    Counted in multiplications for one patch. In every layer: four maps of `width` to itself, and
+    `num_maps` between `width` and `inner`. In a `share` of the layers: twice the width for each
+    patch of the image; the others attend to a small window, which is neglected.
+    """
+    for length in (width, inner):
+        if not isinstance(length, int) or length < 1:
+            refuse(model, f"a vision tower of width {length!r}", "a positive whole number")
+    return int((4 * width + num_maps * inner) / (2 * share))
+
+
 def check_sections(model: Path, config: dict[str, Any], text: dict[str, Any]) -> None:
     """Refuse what the library would fill with its defaults, which may be a far larger model."""
     for name in ("text_config", "vision_config"):

@@ -37,6 +37,7 @@ class ImagePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     merge_size: int  # merge_size x merge_size patches become one token
     patch_order: Literal["raster", "merged"]  # row by row, or the patches of a token together
     num_tokens: int
+    attention_patches: int  # of an image that takes the tower as long to attend as all else
     resample: Literal["bicubic"]
     first_pass: Pass  # of the two passes of resizing, each of which rounds to whole levels
     rescale: float  # factor applied to raw values before mean and std

@@ -148,7 +148,7 @@ class Engine:
     def _publish(self, sequence: Sequence, choice: Choice | None) -> None:
         if choice is None:
             logger.error("job %s: no finite logits", sequence.job_id)
-            self._fail(sequence, "internal", "the model gave no finite scores")
+            self._fail(sequence, "not_finite", "the model gave no finite scores")
             return
         reason = sequence.accept(choice.token_id)
         if reason != "stop":

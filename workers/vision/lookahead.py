@@ -49,12 +49,8 @@ class Ahead:
         """`device` is the tower's."""
         self._materialiser = materialiser
         self._stream = _stream_on(device) if device.type == "cuda" else None
-        num_threads = torch.get_num_threads()
+        # The number is a thread's own: the caller's stays as it is.
         self._thread = ThreadPoolExecutor(1, "prepare", torch.set_num_threads, (1,))
-        self._thread.submit(torch.get_num_threads).result()
-        torch.set_num_threads(
-            num_threads
-        )  # a part of what was set is the process's, not a thread's
 
     def start(self, jobs: Sequence[EncodeJob]) -> Callable[[], Materials]:
         """See `Preparation`."""

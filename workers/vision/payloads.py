@@ -70,10 +70,15 @@ def read_embeddings(
     """
     shape = embeddings_shape(plan, vision)
     if payload.shape != shape:
-        raise JobFault("bad_input", f"embeddings are {payload.shape}, not {shape}")
+        raise JobFault(
+            "bad_input",
+            f"embeddings are {list(payload.shape)}; from this tower they are {list(shape)}",
+        )
     dtype = str(vision.dtype).removeprefix("torch.")
     if payload.dtype != dtype:
-        raise JobFault("bad_input", f"embeddings are {payload.dtype}, not {dtype}")
+        raise JobFault(
+            "bad_input", f"embeddings are {payload.dtype}; from this tower they are {dtype}"
+        )
     _check_size(payload.region, prod(shape) * vision.dtype.itemsize, "embeddings")
     return _tensor(arenas, payload.region, vision.dtype, shape)
 

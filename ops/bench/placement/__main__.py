@@ -2,10 +2,11 @@
 
 import argparse
 import time
+from collections import Counter
 from collections.abc import Sequence
 
 from gateway.place import Candidate, ImageTask
-from ops.bench.placement.burst import Burst, Makespans, compare
+from ops.bench.placement.burst import Burst, Makespans, compare, missed
 from ops.bench.placement.mixes import GEOMETRIES, MIXES
 from ops.bench.placement.policies import POLICIES, ours
 from ops.bench.placement.stream import Stream, simulate
@@ -26,7 +27,9 @@ def bar_table(count: int, seed: int) -> str:
         for geometry in GEOMETRIES
         for mix in MIXES
     ]
-    return _burst_table(bursts, count, seed)
+    verdicts = sum((missed(burst, count, seed) for burst in bursts), Counter())
+    summary = ", ".join(f"{verdict}: {number}" for verdict, number in verdicts.most_common())
+    return f"{_burst_table(bursts, count, seed)}\n\nof all requests, within the limit: {summary}"
 
 
 def burst_table(owners: Sequence[int], count: int, seed: int) -> str:

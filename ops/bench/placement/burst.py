@@ -2,13 +2,16 @@
 
 import random
 import statistics
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gateway.place import Candidate, ImageTask, cost
+from ops.bench.placement.exact import can_split
 from ops.bench.placement.mixes import GEOMETRIES, draw_sizes
-from ops.bench.placement.policies import POLICIES
+from ops.bench.placement.policies import POLICIES, ours
 
+VERDICTS = {False: "no split is", True: "one exists and is missed", None: "nobody knows"}
 LIMIT = 1.1  # of the bar: makespan over the lower bound
 
 
@@ -90,3 +93,17 @@ def compare(burst: Burst, count: int, seed: int) -> dict[str, Makespans]:
 def _summary(ratios: Sequence[float]) -> Makespans:
     num_over = sum(ratio > LIMIT + 1e-9 for ratio in ratios)
     return Makespans(len(ratios), num_over, statistics.fmean(ratios), max(ratios))
+
+
+def missed(burst: Burst, count: int, seed: int) -> Counter[str]:
+    """Requests that ours ends within the limit, and why it does not end the others so."""
+    owners = tuple(Candidate(index, f"owner-{index}", 0.0) for index in range(burst.num_owners))
+    found: Counter[str] = Counter()
+    for tasks in draw_requests(burst, count, seed):
+        costs = [cost(task.plan) for task in tasks]
+        limit = LIMIT * lower_bound(costs, burst.num_owners)
+        if makespan(tasks, ours(tasks, owners), burst.num_owners) <= limit + 1e-6:
+            found["within"] += 1
+        else:
+            found[VERDICTS[can_split(costs, burst.num_owners, limit)]] += 1
+    return found

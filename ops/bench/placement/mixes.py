@@ -1,18 +1,17 @@
 """What people send: the name of a mix and a seed in, plans of plausible images out.
 
-Sizes go through real geometry: Qwen2.5-VL's layout, and the limits of Kimi-K2.5.
+Sizes go through real layouts: Qwen2.5-VL's and Kimi-K2.5's, as their public checkpoints have them.
 """
 
-import math
 import random
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
 
-import msgspec
-
-from workers.families.plan import ImagePlan, Size, first_pass
-from workers.families.qwen_vl.checkpoint import Checkpoint
+from workers.families.kimi_k25 import checkpoint as kimi
+from workers.families.kimi_k25.layout import KimiLayout
+from workers.families.plan import ImagePlan, Size
+from workers.families.qwen_vl import checkpoint as qwen
 from workers.families.qwen_vl.layout import QwenLayout
 
 Shares = Mapping[Size, float]  # (height, width) in pixels -> how often
@@ -84,12 +83,13 @@ QWEN = QwenLayout(
     image_token="<|image_pad|>",
     image_token_id=151655,
     max_context_tokens=128000,
-    checkpoint=Checkpoint(
+    checkpoint=qwen.Checkpoint(
         image_token_id=151655,
         max_context_tokens=128000,
         patch_size=14,
         temporal_patch_size=2,
         merge_size=2,
+        attention_patches=61520,
         min_pixels=56 * 56,
         max_pixels=28 * 28 * 16384,
         rescale=1 / 255,
@@ -97,32 +97,38 @@ QWEN = QwenLayout(
         std=(0.26862954, 0.26130258, 0.27577711),
     ),
 )
+KIMI = KimiLayout(
+    family="kimi_k25",
+    image_token="<|media_pad|>",
+    image_token_id=163605,
+    max_context_tokens=262144,
+    checkpoint=kimi.Checkpoint(
+        image_token_id=163605,
+        max_context_tokens=262144,
+        patch_size=14,
+        merge_size=2,
+        attention_patches=6608,
+        max_patches=16384,
+        max_side_patches=512,
+        fixed_output_tokens=None,
+        rescale=1 / 255,
+        mean=(0.5, 0.5, 0.5),
+        std=(0.5, 0.5, 0.5),
+        background=None,
+    ),
+)
 
 
 @lru_cache(maxsize=4096)
 def qwen_plan(size: Size) -> ImagePlan:
-    """As Qwen2.5-VL's public checkpoints do: up to 65536 patches."""
+    """As Qwen2.5-VL's public checkpoints do: up to 65536 patches, most layers in windows."""
     return QWEN.plan(size, "cpu")
 
 
 @lru_cache(maxsize=4096)
 def kimi_plan(size: Size) -> ImagePlan:
     """As Kimi-K2.5's public checkpoints do: about 16384 patches, at most 512 on a side."""
-    side, max_patches, max_side_patches = 14, 16384, 512
-    height, width = size
-    patches = max(1, width // side) * max(1, height // side)
-    longest = max_side_patches * side
-    scale = min(1.0, math.sqrt(max_patches / patches), longest / width, longest / height)
-    resized = (min(max(1, int(height * scale)), longest), min(max(1, int(width * scale)), longest))
-    rows, columns = (2 * math.ceil(length / (2 * side)) for length in resized)
-    return msgspec.structs.replace(
-        qwen_plan(size),
-        resized_size=resized,
-        padded_size=(rows * side, columns * side),
-        grid=(1, rows, columns),
-        num_tokens=rows * columns // 4,
-        first_pass=first_pass(size, resized),
-    )
+    return KIMI.plan(size, "cpu")
 
 
 GEOMETRIES: Mapping[str, Callable[[Size], ImagePlan]] = MappingProxyType(

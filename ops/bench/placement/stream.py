@@ -10,9 +10,8 @@ an owner that holds it.
 
 import random
 import statistics
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
 from itertools import accumulate
 from operator import mul
 
@@ -62,10 +61,16 @@ class _Owner:
 
     max_tokens: int
     free_at: float = 0.0
-    load: float = 0.0  # as the gateway sees it
+    under_way: deque[tuple[float, float]] = field(default_factory=deque)  # end, cost
     busy_seconds: float = 0.0
     num_tokens: int = 0
     held: OrderedDict[bytes, _Held] = field(default_factory=OrderedDict)  # LRU, by digest
+
+    def load(self, now: float) -> float:
+        """As the gateway sees it: all work that has not come back."""
+        while self.under_way and self.under_way[0][0] <= now:
+            self.under_way.popleft()
+        return sum(work for _, work in self.under_way)
 
     def find(self, digest: bytes) -> float | None:
         """When the image lands or has landed here, if it is held."""
@@ -80,7 +85,7 @@ class _Owner:
         work = cost(task.plan) * (HIT_SHARE if is_hit else 1)
         self.free_at = max(now, self.free_at) + work
         self.busy_seconds += work
-        self.load += cost(task.plan)
+        self.under_way.append((self.free_at, cost(task.plan)))
         if not is_hit:
             self._keep(task.digest, _Held(task.plan.num_tokens, self.free_at))
         return self.free_at, is_hit
@@ -100,12 +105,10 @@ class _Simulation:
         self._stream = stream
         self._policy = policy
         self.owners = [_Owner(max_tokens) for _ in range(stream.num_owners)]
-        self._under_way: list[tuple[float, int, float]] = []  # heap: end, owner, cost
         self._holders: dict[bytes, int] = {}
 
     def request(self, tasks: tuple[ImageTask, ...], now: float) -> tuple[float, int]:
         """Serve one request; returns when its last image is done and how many were hits."""
-        self._come_back(now)
         rest = tasks
         ends = [now]
         if self._stream.is_holder_known:
@@ -113,31 +116,25 @@ class _Simulation:
             rest = tuple(task for task in tasks if known[task.index] is None)
             ends += [end for end in known.values() if end is not None]
         num_hits = len(tasks) - len(rest)
-        owner_of = self._policy(rest, self._candidates()) if rest else {}
+        owner_of = self._policy(rest, self._candidates(now)) if rest else {}
         for task in rest:
             end, is_hit = self._send(task, owner_of[task.index], now)
             ends.append(end)
             num_hits += is_hit
         return max(ends), num_hits
 
-    def _come_back(self, now: float) -> None:
-        while self._under_way and self._under_way[0][0] <= now:
-            _, number, work = heappop(self._under_way)
-            self.owners[number].load -= work
-
     def _find(self, digest: bytes) -> float | None:
         holder = self._holders.get(digest)
         return None if holder is None else self.owners[holder].find(digest)
 
-    def _candidates(self) -> tuple[Candidate, ...]:
+    def _candidates(self, now: float) -> tuple[Candidate, ...]:
         return tuple(
-            Candidate(number, f"owner-{number}", max(0.0, owner.load))
+            Candidate(number, f"owner-{number}", owner.load(now))
             for number, owner in enumerate(self.owners)
         )
 
     def _send(self, task: ImageTask, number: int, now: float) -> tuple[float, bool]:
         end, is_hit = self.owners[number].serve(task, now)
-        heappush(self._under_way, (end, number, cost(task.plan)))
         self._holders[task.digest] = number
         return end, is_hit
 

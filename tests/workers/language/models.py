@@ -99,6 +99,9 @@ class CountedLayout:
     def plan(self, source_size: tuple[int, int], backend: Backend) -> ImagePlan:
         raise NotImplementedError
 
+    def plan_grid(self, grid: Grid, backend: Backend) -> ImagePlan:
+        raise NotImplementedError
+
     def positions(
         self, num_tokens: int, spans: list[tuple[int, Grid]]
     ) -> tuple[np.ndarray[Any, np.dtype[np.int64]], int]:

@@ -68,7 +68,7 @@ def test_job_with_nan_fails_alone_and_leaves_nothing_behind(
     events = run(engine, jobs, 2)
     bad = last_events(events)["nan"]
     assert isinstance(bad, Failed)
-    assert bad.kind == "internal"
+    assert bad.kind == "not_finite"
     good = [make_job(arenas, request, str(index)) for index in range(5)]
     events += run(engine, good, 5)
     expected = generate(deep_model, request)

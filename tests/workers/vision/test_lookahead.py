@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -84,13 +84,6 @@ class Scene:
         while self.owner.busy:
             events += self.owner.step()
         return events
-
-
-@pytest.fixture
-def memory() -> Iterator[Memory]:
-    memory = Memory()
-    yield memory
-    memory.gateway.close()
 
 
 def names(events: list[FromWorker], kind: type[Encoded] | type[Failed] = Encoded) -> list[str]:

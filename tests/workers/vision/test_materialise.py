@@ -1,10 +1,7 @@
 """Every payload becomes what its own plan says, whatever else is in the batch."""
 
 import io
-from collections.abc import Callable, Iterator
-from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 import torch
@@ -12,8 +9,21 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from tests.pictures import encoded, noise
-from tests.plans import make_plan
 from tests.workers.vision.jobs import Memory
+from tests.workers.vision.mixture import (
+    GROUNDS,
+    PLANS,
+    all_jobs,
+    displayed,
+    file_job,
+    file_plan,
+    jpeg,
+    picture,
+    pixel_jobs,
+    results,
+    run,
+    small_plan,
+)
 from tests.workers.vision.towers import (
     Averager,
     embeddings_payload,
@@ -22,129 +32,11 @@ from tests.workers.vision.towers import (
     make_job,
     patches_payload,
     pixels_payload,
-    random_picture,
     result_of,
     source_payload,
 )
-from workers.families.plan import ImagePlan, plain
-from workers.messages import Embeddings, Encoded, EncodeJob, Failed, FromWorker, Patches, Region
+from workers.messages import Encoded
 from workers.vision.jpeg import decode_jpegs
-from workers.vision.owner import Owner
-
-KEY = bytes(range(32))
-
-
-@pytest.fixture
-def memory() -> Iterator[Memory]:
-    memory = Memory()
-    yield memory
-    memory.gateway.close()
-
-
-def small_plan(rows: int, columns: int, **fields: Any) -> ImagePlan:
-    """A plan of rows x columns patches of 4 x 4 pixels; the picture had that size already."""
-    size = (4 * rows, 4 * columns)
-    source_size = fields.pop("source_size", size)
-    defaults: dict[str, Any] = {
-        "resized_size": size,
-        "grid": (1, rows, columns),
-        "patch_size": 4,
-        "num_tokens": rows * columns // 4,
-    }
-    return make_plan(source_size, **(defaults | fields))
-
-
-PLANS = [
-    small_plan(2, 4),
-    small_plan(2, 4, mean=(0.48, 0.46, 0.41), std=(0.27, 0.26, 0.28)),
-    small_plan(6, 2, rescale=1 / 128),
-    small_plan(4, 4, patch_order="raster", background=None),
-    small_plan(4, 8, resized_size=(13, 31), padded_size=(16, 32), first_pass="vertical"),
-]
-
-
-def pixel_jobs(memory: Memory) -> list[EncodeJob]:
-    return [
-        make_job(memory, f"pixels-{index}", plan, pixels_payload(memory, picture(index, plan)))
-        for index, plan in enumerate(PLANS)
-    ]
-
-
-def picture(index: int, plan: ImagePlan) -> Any:
-    return random_picture(*plan.resized_size, seed=index)
-
-
-TURNED = 6  # the EXIF orientation of a picture that was taken upright
-
-
-def jpeg() -> bytes:
-    """30 x 50 as stored, 50 x 30 as displayed (width, height)."""
-    exif = Image.Exif()
-    exif[0x0112] = TURNED
-    return encoded(noise(9, (30, 50)), "JPEG", exif=exif)
-
-
-def displayed() -> Image.Image:
-    return ImageOps.exif_transpose(Image.open(io.BytesIO(jpeg()))).convert("RGB")
-
-
-def file_plan(**fields: Any) -> ImagePlan:
-    return small_plan(4, 6, source_size=(30, 50), **fields)
-
-
-def file_job(memory: Memory, name: str, file: bytes, **fields: Any) -> EncodeJob:
-    return make_job(memory, name, file_plan(**fields), jpeg_payload(memory, file, TURNED))
-
-
-def transparent() -> Any:
-    """A picture with holes, RGBA, 40 x 24 pixels."""
-    colours = random_picture(24, 40, seed=12)
-    alpha = random_picture(24, 40, seed=13)[..., :1]
-    return np.concatenate([colours, alpha], axis=2)
-
-
-GROUNDS = [None, plain((10, 200, 30)), plain((255, 255, 255))]
-
-
-def all_jobs(memory: Memory) -> list[EncodeJob]:
-    """Every payload, and pixels by many plans."""
-    sources = [
-        make_job(
-            memory,
-            f"source-{index}",
-            small_plan(4, 4, source_size=(24, 40), background=ground),
-            source_payload(memory, transparent()),
-        )
-        for index, ground in enumerate(GROUNDS)
-    ]
-    files = [file_job(memory, "file", jpeg()), file_job(memory, "dark", jpeg(), rescale=1 / 300)]
-    patches = expected_patches(random_picture(16, 24, seed=7), small_plan(4, 6))
-    embeddings = torch.randn(2, 3, 6, generator=torch.Generator().manual_seed(3))
-    others = [
-        make_job(memory, "patches", small_plan(4, 6), patches_payload(memory, patches)),
-        make_job(memory, "embeddings", small_plan(2, 6), embeddings_payload(memory, embeddings)),
-    ]
-    return [*pixel_jobs(memory), *others, *sources, *files]
-
-
-def run(memory: Memory, jobs: list[EncodeJob], tower: Averager | None = None) -> list[FromWorker]:
-    owner = Owner(tower or Averager(), memory.worker, 1 << 20, KEY, looks_ahead=False)
-    for job in jobs:
-        owner.put(job)
-    return owner.step()
-
-
-def results(
-    memory: Memory, jobs: list[EncodeJob], events: list[FromWorker]
-) -> dict[str, tuple[bytes, bytes]]:
-    """Of each job its digest and its embeddings, as bytes."""
-    found = {}
-    for job, event in zip(jobs, events, strict=True):
-        assert isinstance(event, Encoded)
-        assert event.job_id == job.job_id
-        values = result_of(memory, job, event.shape, event.dtype)
-        found[job.job_id] = (event.feature_digest, values.numpy().tobytes())
-    return found
 
 
 def test_pixels_are_cut_and_normalised_by_their_own_plan(memory: Memory) -> None:
@@ -184,6 +76,23 @@ def test_files_are_turned_and_resized(memory: Memory) -> None:
     assert event.decode_seconds > 0
 
 
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_files_that_need_no_resizing_are_turned(memory: Memory, orientation: int) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    file = encoded(noise(9, (16, 16)), "JPEG", exif=exif)
+    upright = ImageOps.exif_transpose(Image.open(io.BytesIO(file))).convert("RGB")
+    plan = small_plan(4, 4)
+    jobs = [
+        make_job(memory, "file", plan, jpeg_payload(memory, file, orientation)),
+        make_job(memory, "pixels", plan, pixels_payload(memory, np.array(upright))),
+    ]
+
+    found = results(memory, jobs, run(memory, jobs))
+
+    assert found["file"] == found["pixels"]
+
+
 def test_equal_pixels_have_one_digest_however_they_come(memory: Memory) -> None:
     """Other files, decoded here or in the gateway, resized here or there, backed or not."""
     plan = file_plan()
@@ -213,33 +122,6 @@ def test_a_ground_that_shows_is_another_image(memory: Memory) -> None:
     found = results(memory, jobs, run(memory, jobs))
 
     assert len({digest for digest, _ in found.values()}) == len(GROUNDS)
-
-
-def short_file() -> bytes:
-    return jpeg()[:-30]
-
-
-def other_size() -> bytes:
-    return encoded(noise(9, (50, 30)), "JPEG")
-
-
-def no_jpeg() -> bytes:
-    return encoded(noise(9, (30, 50)), "PNG")
-
-
-@pytest.mark.parametrize("spoil", [short_file, other_size, no_jpeg, lambda: b"\xff"])
-def test_a_file_that_cannot_be_used_is_undecoded_and_alone(
-    memory: Memory, spoil: Callable[[], bytes]
-) -> None:
-    good = all_jobs(memory)
-    bad = file_job(memory, "bad", spoil())
-
-    events = run(memory, [*good[:-1], bad, good[-1]])
-
-    failed = [event for event in events if isinstance(event, Failed)]
-    assert [(event.job_id, event.kind) for event in failed] == [("bad", "undecoded")]
-    encoded_ids = [event.job_id for event in events if isinstance(event, Encoded)]
-    assert encoded_ids == [job.job_id for job in good]
 
 
 def test_pictures_are_decoded_in_groups_of_bounded_size(
@@ -283,99 +165,6 @@ def test_a_batch_of_all_payloads_gives_what_each_gives_alone(memory: Memory) -> 
         together = results(memory, order, run(memory, order, tower))
         assert together == alone
         assert len(tower.passes) == 1
-
-
-def missing_patch(memory: Memory) -> Patches:
-    return patches_payload(memory, expected_patches(random_picture(8, 16), PLANS[0])[:-1])
-
-
-def broken_patch(memory: Memory) -> Patches:
-    patches = expected_patches(random_picture(8, 16), PLANS[0])
-    patches[3, 5] = float("nan")
-    return patches_payload(memory, patches)
-
-
-def huge_patches(memory: Memory) -> Patches:
-    return patches_payload(memory, torch.full((8, 96), 3e38))  # finite; their sum is not
-
-
-def given(*shape: int, dtype: torch.dtype = torch.float32) -> Callable[[Memory], Embeddings]:
-    return lambda memory: embeddings_payload(memory, torch.ones(shape, dtype=dtype))
-
-
-def broken_embeddings(memory: Memory) -> Embeddings:
-    embeddings = torch.ones(2, 2, 6)
-    embeddings[1, 1, 5] = float("inf")
-    return embeddings_payload(memory, embeddings)
-
-
-def short_embeddings(memory: Memory) -> Embeddings:
-    payload = embeddings_payload(memory, torch.ones(2, 2, 6))
-    region = msgspec.structs.replace(payload.region, num_bytes=payload.region.num_bytes - 4)
-    return msgspec.structs.replace(payload, region=region)
-
-
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        missing_patch,
-        broken_patch,
-        huge_patches,
-        given(1, 2, 6),
-        given(2, 3, 6),
-        given(2, 2, 5),
-        given(2, 2, 6, dtype=torch.bfloat16),
-        given(2, 2, 6, dtype=torch.int32),
-        broken_embeddings,
-        short_embeddings,
-    ],
-)
-def test_a_wrong_tensor_of_a_caller_fails_alone_as_bad_input(
-    memory: Memory, spoil: Callable[[Memory], Patches | Embeddings]
-) -> None:
-    good = all_jobs(memory)
-    bad = make_job(memory, "bad", PLANS[0], spoil(memory))
-
-    events = run(memory, [*good[:2], bad, *good[2:]])
-
-    failed = [event for event in events if isinstance(event, Failed)]
-    assert [(event.job_id, event.kind) for event in failed] == [("bad", "bad_input")]
-    encoded_ids = [event.job_id for event in events if isinstance(event, Encoded)]
-    assert encoded_ids == [job.job_id for job in good]
-    assert not any(memory.gateway.view(bad.target))
-
-
-def wrong_height(job: EncodeJob) -> EncodeJob:
-    return msgspec.structs.replace(job, payload=msgspec.structs.replace(job.payload, height=9))
-
-
-def outside_the_arena(job: EncodeJob) -> EncodeJob:
-    region = Region(0, 1 << 40, job.payload.region.num_bytes)
-    return msgspec.structs.replace(job, payload=msgspec.structs.replace(job.payload, region=region))
-
-
-def of_another_arena(job: EncodeJob) -> EncodeJob:
-    return msgspec.structs.replace(job, target=msgspec.structs.replace(job.target, arena=5))
-
-
-def transparent_after_resizing(job: EncodeJob) -> EncodeJob:
-    return msgspec.structs.replace(job, payload=msgspec.structs.replace(job.payload, channels=4))
-
-
-@pytest.mark.parametrize(
-    "spoil", [wrong_height, outside_the_arena, of_another_arena, transparent_after_resizing]
-)
-def test_a_job_that_contradicts_itself_fails_alone_as_ours(
-    memory: Memory, spoil: Callable[[EncodeJob], EncodeJob]
-) -> None:
-    jobs = pixel_jobs(memory)
-    jobs[1] = spoil(jobs[1])
-
-    events = run(memory, jobs)
-
-    failed = [event for event in events if isinstance(event, Failed)]
-    assert [(event.job_id, event.kind) for event in failed] == [("pixels-1", "internal")]
-    assert sum(isinstance(event, Encoded) for event in events) == 4
 
 
 def test_embeddings_are_of_the_towers_dtype(memory: Memory) -> None:

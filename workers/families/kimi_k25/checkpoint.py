@@ -10,6 +10,7 @@ from typing import Any
 
 from workers.families import read_json
 from workers.families.config_files import (
+    attention_patches,
     channels_of,
     check_rope,
     check_sections,
@@ -68,6 +69,7 @@ class Checkpoint:
     max_context_tokens: int
     patch_size: int
     merge_size: int
+    attention_patches: int  # see the plan
     max_patches: int  # of an image
     max_side_patches: int  # of either side of it; a multiple of merge_size
     fixed_output_tokens: int | None  # of every image; None: one per merged patch
@@ -85,6 +87,7 @@ def read_checkpoint(model: Path) -> Checkpoint:
     """
     config = read_config(model)
     processor = _read_processor(model)
+    vision = config["vision_config"]
     side = _edge(model, processor)
     checkpoint = Checkpoint(
         image_token_id=value_of(config, "image_token_id", DEFAULT_IMAGE_TOKEN_ID),
@@ -93,6 +96,12 @@ def read_checkpoint(model: Path) -> Checkpoint:
         ),
         patch_size=value_of(processor, "patch_size", 14),
         merge_size=_square(value_of(processor, "merge_size", 2)),
+        attention_patches=attention_patches(
+            model,
+            value_of(vision, "hidden_size", 1152),
+            value_of(vision, "intermediate_size", 4304),
+            num_maps=2,
+        ),
         max_patches=value_of(processor, "max_patches", DEFAULT_MAX_PATCHES),
         max_side_patches=side,
         fixed_output_tokens=processor.get("fixed_output_tokens"),

@@ -42,8 +42,28 @@ class KimiLayout:
         Raises:
             ImageShapeError: a side is zero.
         """
+        return self._planned(source_size, self._resized(source_size), backend)
+
+    def plan_grid(self, grid: tuple[int, int, int], backend: Backend) -> ImagePlan:
+        """Plan an image from its grid of patches; see `workers.families.Layout`."""
         facts = self.checkpoint
-        resized = self._resized(source_size)
+        frames, rows, columns = grid
+        merge, side = facts.merge_size, facts.max_side_patches
+        most = self.max_resized_pixels // facts.patch_size**2
+        sides = range(merge, side + 1, merge)
+        # The picture ends in the last row and column of tokens; what it fills for sure counts.
+        filled = (rows - merge) * (columns - merge)
+        if frames != 1 or rows not in sides or columns not in sides or filled >= most:
+            raise ImageShapeError(
+                f"its grid is {list(grid)}; it should be 1 frame with rows and columns in "
+                f"multiples of {merge}, each at most {side}, and less than {most} patches "
+                f"without the last {merge} rows and columns"
+            )
+        size = (rows * facts.patch_size, columns * facts.patch_size)
+        return self._planned(size, size, backend)
+
+    def _planned(self, source_size: Size, resized: Size, backend: Backend) -> ImagePlan:
+        facts = self.checkpoint
         padded = self._padded(resized)
         rows, columns = (side // facts.patch_size for side in padded)
         num_tokens = rows * columns // facts.merge_size**2
@@ -57,6 +77,7 @@ class KimiLayout:
             patch_size=facts.patch_size,
             temporal_patch_size=1,
             merge_size=facts.merge_size,
+            attention_patches=facts.attention_patches,
             num_tokens=facts.fixed_output_tokens or num_tokens,
             patch_order="raster",
             resample="bicubic",

@@ -10,6 +10,7 @@ from typing import Any
 
 from workers.families import FAMILIES, read_json
 from workers.families.config_files import (
+    attention_patches,
     channels_of,
     check_rope,
     check_sections,
@@ -23,6 +24,16 @@ from workers.families.config_files import (
 # What the library assumes where a file says nothing.
 DEFAULT_CONTEXT_TOKENS = {"qwen2_vl": 32768, "qwen2_5_vl": 32768, "qwen3_vl": 128000}
 DEFAULT_TOWER_PATCH = {"qwen2_vl": 14, "qwen2_5_vl": 14, "qwen3_vl": 16}
+DEFAULT_TOWERS: dict[str, dict[str, Any]] = {
+    "qwen2_vl": {"embed_dim": 1280, "mlp_ratio": 4},
+    "qwen2_5_vl": {
+        "hidden_size": 3584,
+        "intermediate_size": 3420,
+        "depth": 32,
+        "fullatt_block_indexes": (7, 15, 23, 31),
+    },
+    "qwen3_vl": {"hidden_size": 1152, "intermediate_size": 4304},
+}
 DEFAULT_SIZE = {"shortest_edge": 56 * 56, "longest_edge": 28 * 28 * 1280}
 DEFAULT_MEAN = [0.48145466, 0.4578275, 0.40821073]
 DEFAULT_STD = [0.26862954, 0.26130258, 0.27577711]
@@ -38,6 +49,7 @@ class Checkpoint:
     patch_size: int
     temporal_patch_size: int
     merge_size: int
+    attention_patches: int  # see the plan
     min_pixels: int
     max_pixels: int
     rescale: float
@@ -66,6 +78,7 @@ def read_checkpoint(model: Path) -> Checkpoint:
         patch_size=value_of(processor, "patch_size", 14),
         temporal_patch_size=value_of(processor, "temporal_patch_size", 2),
         merge_size=value_of(processor, "merge_size", 2),
+        attention_patches=_attention_patches(model, config),
         min_pixels=min_pixels,
         max_pixels=max_pixels,
         rescale=float(value_of(processor, "rescale_factor", 1 / 255)),
@@ -89,6 +102,22 @@ def _limits(model: Path, processor: dict[str, Any]) -> tuple[int, int]:
             "positive whole min_pixels and max_pixels, or shortest_edge and longest_edge",
         )
     return least, most
+
+
+def _attention_patches(model: Path, config: dict[str, Any]) -> int:
+    model_type, given = config["model_type"], config.get("vision_config") or {}
+    tower = DEFAULT_TOWERS[model_type] | {
+        name: value for name, value in given.items() if value is not None
+    }
+    if model_type == "qwen2_vl":
+        width, ratio = tower["embed_dim"], tower["mlp_ratio"]
+        inner = int(width * ratio) if isinstance(ratio, int | float) else ratio
+        return attention_patches(model, width, inner, num_maps=2)
+    width, inner = tower["hidden_size"], tower["intermediate_size"]
+    if model_type == "qwen3_vl":
+        return attention_patches(model, width, inner, num_maps=2)
+    share = max(1, len(tower["fullatt_block_indexes"])) / tower["depth"]
+    return attention_patches(model, width, inner, num_maps=3, share=share)
 
 
 def _check_model(model: Path, config: dict[str, Any], text: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from workers.families import ImageShapeError
-from workers.families.plan import Backend, ImagePlan, first_pass, plain
+from workers.families.plan import Backend, ImagePlan, Size, first_pass, plain
 from workers.families.qwen_vl.checkpoint import Checkpoint, read_checkpoint
 
 MAX_ASPECT_RATIO = 200
@@ -47,8 +47,25 @@ class QwenLayout:
         Raises:
             ImageShapeError: a side is zero, or one side is over 200 times the other.
         """
+        return self._planned(source_size, self._resized(source_size), backend)
+
+    def plan_grid(self, grid: tuple[int, int, int], backend: Backend) -> ImagePlan:
+        """Plan an image from its grid of patches; see `workers.families.Layout`."""
         facts = self.checkpoint
-        height, width = self._resized(source_size)
+        frames, rows, columns = grid
+        most = self.max_resized_pixels // facts.patch_size**2
+        sides = range(facts.merge_size, most + 1, facts.merge_size)
+        if frames != 1 or rows not in sides or columns not in sides or rows * columns > most:
+            raise ImageShapeError(
+                f"its grid is {list(grid)}; it should be 1 frame with rows and columns in "
+                f"multiples of {facts.merge_size}, and at most {most} patches in all"
+            )
+        size = (rows * facts.patch_size, columns * facts.patch_size)
+        return self._planned(size, size, backend)
+
+    def _planned(self, source_size: Size, resized: Size, backend: Backend) -> ImagePlan:
+        facts = self.checkpoint
+        height, width = resized
         rows, columns = height // facts.patch_size, width // facts.patch_size
         return ImagePlan(
             family=self.family,
@@ -60,6 +77,7 @@ class QwenLayout:
             patch_size=facts.patch_size,
             temporal_patch_size=facts.temporal_patch_size,
             merge_size=facts.merge_size,
+            attention_patches=facts.attention_patches,
             num_tokens=rows * columns // facts.merge_size**2,
             patch_order="merged",
             resample="bicubic",
