@@ -41,8 +41,8 @@ def random_logits(seed: int, rows: int, vocab: int = VOCAB) -> Tensor:
     return torch.randn(rows, vocab, generator=torch.Generator().manual_seed(seed)) * 3
 
 
-def scores_of(monkeypatch: pytest.MonkeyPatch, logits: Tensor, sequences: list[Sequence]) -> Tensor:
-    """What the sampler draws from."""
+def watch_draws(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
+    """What is drawn from, from now on."""
     seen: list[Tensor] = []
 
     def keep(scores: Tensor, draws: list[Draw]) -> tuple[Tensor, Tensor]:
@@ -50,6 +50,12 @@ def scores_of(monkeypatch: pytest.MonkeyPatch, logits: Tensor, sequences: list[S
         return draw(scores, draws)
 
     monkeypatch.setattr(sampler_module, "draw", keep)
+    return seen
+
+
+def scores_of(monkeypatch: pytest.MonkeyPatch, logits: Tensor, sequences: list[Sequence]) -> Tensor:
+    """What the sampler draws from."""
+    seen = watch_draws(monkeypatch)
     Sampler(len(sequences)).choose(logits.clone(), tuple(sequences))
     return seen[0]
 
@@ -115,7 +121,9 @@ def test_min_tokens_is_the_librarys(monkeypatch: pytest.MonkeyPatch, num_chosen:
 
 
 @pytest.mark.parametrize("max_rows", [3, 20])
-def test_counts_follow_answers_that_pause_and_come_back(max_rows: int) -> None:
+def test_counts_follow_answers_that_pause_and_come_back(
+    monkeypatch: pytest.MonkeyPatch, max_rows: int
+) -> None:
     """With 3 rows for 12 sequences, each loses its row again and again."""
     chance = random.Random(7)
     sequences = [
@@ -124,22 +132,37 @@ def test_counts_follow_answers_that_pause_and_come_back(max_rows: int) -> None:
         )
         for number in range(12)
     ]
+    seen = watch_draws(monkeypatch)
     sampler = Sampler(max_rows)
     for step in range(60):
         chosen = chance.sample(sequences, 3)
         logits = random_logits(100 + step, 3)
         expected = [
-            max(range(VOCAB), key=wished_scores(logits[row].tolist(), sequence).__getitem__)
-            for row, sequence in enumerate(chosen)
+            wished_scores(row.tolist(), sequence)
+            for row, sequence in zip(logits, chosen, strict=True)
         ]
-        assert token_ids(sampler.choose(logits, tuple(chosen))) == expected
-        for sequence, token_id in zip(chosen, expected, strict=True):
+        choices = sampler.choose(logits, tuple(chosen))
+        torch.testing.assert_close(seen.pop(), torch.tensor(expected))
+        for sequence, token_id in zip(chosen, token_ids(choices), strict=True):
+            assert token_id is not None
             sequence.token_ids.append(token_id)
         if step % 10 == 9:  # one ends, another takes its name
             ended = sequences.pop(0)
             sampler.forget(ended)
             prompt = chance.choices(range(VOCAB), k=5)
             sequences.append(make_sequence(prompt, make_wish(**WISHES[9]), ended.job_id))
+
+
+def test_tokens_that_nobody_chose_are_counted_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = watch_draws(monkeypatch)
+    sampler = Sampler(2)
+    sequence = make_sequence([1, 2], make_wish(**WISHES[9]))
+    for step in range(4):
+        logits = random_logits(50 + step, 1)
+        expected = wished_scores(logits[0].tolist(), sequence)
+        sampler.choose(logits, (sequence,))
+        torch.testing.assert_close(seen.pop()[0], torch.tensor(expected))
+        sequence.token_ids += [20 + step, 11]
 
 
 def test_rows_of_ended_sequences_are_used_again() -> None:
