@@ -10,7 +10,8 @@ from torch import Tensor
 
 from workers.messages import Sampling
 
-NUM_CANDIDATES = 1024  # best tokens that are sorted first; sorting a whole vocabulary is slow
+# Best tokens that are sorted first, and then if those were too few: a whole vocabulary is slow.
+NUM_CANDIDATES = (64, 1024)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +60,18 @@ def _draw_from_all(scores: Tensor, draws: list[Draw]) -> Tensor:
 def _draw_from_best(scores: Tensor, draws: list[Draw]) -> Tensor:
     """The same after top_k, top_p and min_p, which nearly always leave a few of the best."""
     scores = scores / _column([each.sampling.temperature for each in draws], scores)
-    candidates = scores.topk(min(NUM_CANDIDATES, scores.shape[-1])).indices
-    tokens, is_certain = _draw_among(candidates, scores, draws)
-    rows = [row for row, certain in enumerate(is_certain.tolist()) if not certain]
-    if rows:
-        index = torch.tensor(rows, device=scores.device)
-        everything = torch.arange(scores.shape[-1], device=scores.device).expand(len(rows), -1)
-        left = [draws[row] for row in rows]
-        tokens[index], _ = _draw_among(everything, scores[index], left)
-    return tokens
+    num_tokens = scores.shape[-1]
+    found = torch.empty(len(draws), dtype=torch.int64, device=scores.device)
+    left = list(range(len(draws)))
+    for size in (*NUM_CANDIDATES, num_tokens):
+        index = torch.tensor(left, device=scores.device)
+        candidates = scores[index].topk(min(size, num_tokens)).indices
+        tokens, is_certain = _draw_among(candidates, scores[index], [draws[row] for row in left])
+        found[index] = tokens
+        left = [row for row, certain in zip(left, is_certain.tolist(), strict=True) if not certain]
+        if not left or size >= num_tokens:
+            break
+    return found
 
 
 def _draw_among(candidates: Tensor, scores: Tensor, draws: list[Draw]) -> tuple[Tensor, Tensor]:

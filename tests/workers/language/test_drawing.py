@@ -124,8 +124,9 @@ def test_looking_at_the_best_first_changes_no_draw(
     if is_coarse:
         logits = logits.round()  # many equals, also where the candidates end
     draws = [Draw(sampling, index) for index in range(60)]
+    monkeypatch.setattr(drawing, "NUM_CANDIDATES", ())
     expected = choose(logits, draws)
-    monkeypatch.setattr(drawing, "NUM_CANDIDATES", 7)
+    monkeypatch.setattr(drawing, "NUM_CANDIDATES", (3, 7))
     assert choose(logits, draws) == expected
 
 
