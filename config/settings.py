@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 
+from config.domains import parse_domains
 from config.workers import WorkerSpec, parse_workers
 
 PREFIX = "FOVEA_"
@@ -21,6 +22,18 @@ class SettingsError(Exception):
 
 def _check_workers(text: str) -> str:
     parse_workers(text)
+    return text
+
+
+def _check_domains(text: str) -> str:
+    parse_domains(text)
+    return text
+
+
+def _check_folder(text: str) -> str:
+    folder = Path(text)
+    if text and (not folder.is_absolute() or ".." in folder.parts or not folder.is_dir()):
+        raise ValueError("not the absolute path of a folder")
     return text
 
 
@@ -91,6 +104,18 @@ class WorkerSettings(Section):
         ge=MEBIBYTE,
         description="Shared memory per worker for pixels and embeddings, in bytes; used as needed.",
     )
+    feature_transport: Literal["auto", "cpu", "cuda_ipc"] = Field(
+        "auto",
+        description=(
+            "How embeddings reach engines: cpu, through shared memory; cuda_ipc, through memory of "
+            "the owner's GPU; auto: cuda_ipc where all workers can, else cpu."
+        ),
+    )
+    feature_pool_bytes: int = Field(
+        1024 * MEBIBYTE,
+        ge=MEBIBYTE,
+        description="Memory of each vision GPU that holds embeddings with cuda_ipc, in bytes.",
+    )
     start_seconds: float = Field(
         600.0, gt=0, description="Time a worker gets to load the checkpoint, in seconds."
     )
@@ -126,6 +151,20 @@ class ImageSettings(Section):
     )
     fetch_redirects: int = Field(3, ge=0, le=20, description="Redirects followed per image.")
     fetch_connections: int = Field(64, ge=1, description="Connections to image hosts at once.")
+    media_allowed_domains: Annotated[str, AfterValidator(_check_domains)] = Field(
+        "",
+        description=(
+            "Hosts that images may come from, comma separated; *.b.example stands for all below "
+            "b.example, not for itself; empty: all."
+        ),
+    )
+    media_allow_private: bool = Field(
+        False,
+        description="Fetch from addresses outside the public internet too: this machine, its nets.",
+    )
+    media_folder: Annotated[str, AfterValidator(_check_folder)] = Field(
+        "", description="Folder below which file: addresses are read; empty: none is."
+    )
 
 
 class VisionSettings(Section):
@@ -140,8 +179,8 @@ class VisionSettings(Section):
         ge=0,
         le=1,
         description=(
-            "Share of each worker's shared memory that keeps embeddings of images for requests "
-            "to come; 0 keeps none."
+            "Share of the memory for embeddings (the worker's shared memory, or with cuda_ipc its "
+            "pool) that keeps them for requests to come; 0 keeps none."
         ),
     )
 
@@ -157,6 +196,10 @@ class EngineSettings(Section):
         description="Tokens that one engine step computes; longer prompts take several steps.",
     )
     max_step_sequences: int = Field(128, ge=1, description="Sequences that one engine step takes.")
+    prefix_cache: bool = Field(
+        True,
+        description="Keep what was computed of prompts and answers for prompts that begin alike.",
+    )
 
 
 class Settings(Section):

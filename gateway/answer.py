@@ -42,8 +42,12 @@ class Answer:
         self._has_tensors = any(image.form == "tensors" for image in prompt.images)
         self._last_at: float | None = None
         self.num_tokens = 0
-        self.num_cached_tokens = 0  # of the prompt
         self.ended = False
+
+    @property
+    def num_cached_tokens(self) -> int:
+        """Tokens of the prompt that were not computed, once the first token has come."""
+        return self._ticket.num_cached_tokens
 
     @property
     def has_news(self) -> bool:
@@ -69,8 +73,6 @@ class Answer:
             text += self._text.finish()
             reason = "length" if batch.end.reason == "length" else "stop"
             self.num_tokens = batch.end.num_completion_tokens
-        if batch.end is not None:
-            self.num_cached_tokens = batch.end.num_cached_tokens
         self.ended = reason is not None
         entries = None if self._log is None else self._log.take(self._text.num_given)
         return Piece(self._choice, text, entries, reason)
@@ -150,5 +152,6 @@ class Answers:
         metrics = self._services.metrics
         metrics.prompt_tokens.inc(usage.prompt_tokens)
         metrics.image_tokens.inc(usage.image_tokens)
+        metrics.cached_tokens.inc(usage.cached_tokens)
         metrics.completion_tokens.inc(usage.completion_tokens)
         return usage

@@ -26,11 +26,14 @@ from workers.messages import (
     FromWorker,
     GenerateJob,
     Likelihood,
+    Region,
+    Started,
     Stats,
     Taken,
     Tokens,
 )
 from workers.pool import OutboxFull, Pool
+from workers.ranges import Allocator
 
 _LOST = "the worker that held this request is gone; try again"
 
@@ -58,9 +61,11 @@ class Ticket:
     job_id: str
     worker: int
     share: Share | None  # of the embeddings
+    regions: tuple[Region, ...]  # of these
     wake: asyncio.Event  # set whenever something arrives; several tickets may have it in common
     token_ids: list[int] = field(default_factory=list)
     likelihoods: list[Likelihood] = field(default_factory=list)
+    num_cached_tokens: int = 0  # of the prompt; known when the first token comes
     end: Finished | Failed | None = None
 
     @property
@@ -88,7 +93,7 @@ class _Encoding:
 
     job: EncodeJob
     worker: int
-    leases: Sequence[Lease]
+    leases: Sequence[Lease[Allocator]]
     result: asyncio.Future[Encoded]
 
     def release(self) -> None:
@@ -126,7 +131,9 @@ class Dispatcher:
         loads = Counter(ticket.worker for ticket in self._tickets.values())
         return tuple(Candidate(view.index, view.name, loads[view.index]) for view in views)
 
-    async def encode(self, worker: int, job: EncodeJob, leases: Sequence[Lease]) -> Encoded:
+    async def encode(
+        self, worker: int, job: EncodeJob, leases: Sequence[Lease[Allocator]]
+    ) -> Encoded:
         """Have `worker` encode one image; the leases on its regions are held meanwhile.
 
         Cancelling it tells the worker; the regions stay held until the worker has let go.
@@ -158,7 +165,8 @@ class Dispatcher:
             Overloaded: the worker does not read.
         """
         self._send(worker, job)
-        ticket = Ticket(job.job_id, worker, share.hold(), wake)
+        regions = tuple(span.embeddings.region for span in job.spans)
+        ticket = Ticket(job.job_id, worker, share.hold(), regions, wake)
         self._tickets[job.job_id] = ticket
         return ticket
 
@@ -179,8 +187,10 @@ class Dispatcher:
                 ticket.token_ids.extend(event.token_ids)
                 ticket.likelihoods.extend(event.likelihoods)
                 ticket.wake.set()
+            case Started() if event.job_id in self._tickets:
+                self._tickets[event.job_id].num_cached_tokens = event.num_cached_tokens
             case Taken() if event.job_id in self._tickets:
-                self._tickets[event.job_id].release()
+                self._taken(self._tickets[event.job_id], event)
             case Finished() if event.job_id in self._tickets:
                 self._end(self._tickets[event.job_id], event)
             case Stats():
@@ -212,6 +222,18 @@ class Dispatcher:
         if not encoding.result.done():
             encoding.result.set_result(event)
 
+    def _taken(self, ticket: Ticket, event: Taken) -> None:
+        """The engine has its embeddings; those that it reads in place stay to the end."""
+        if event.is_copied:
+            ticket.release()
+        if ticket.regions:
+            self._metrics.stage_seconds.labels("transfer").observe(event.transfer_seconds)
+        for region in ticket.regions:
+            way = "cuda_ipc" if region.pool else "arena"
+            if region.arena == ticket.worker and not event.is_copied:
+                way = "same_process"
+            self._metrics.embedding_bytes.labels(way).inc(region.num_bytes)
+
     def _failed(self, event: Failed) -> None:
         encoding = self._encodings.pop(event.job_id, None)
         if encoding is not None:
@@ -234,6 +256,7 @@ class Dispatcher:
         waiting = event.num_waiting + event.num_images_waiting
         self._metrics.worker_waiting.labels(name).set(waiting)
         self._metrics.kv_used_tokens.labels(name).set(event.kv_used_tokens)
+        self._metrics.kv_cached_tokens.labels(name).set(event.kv_cached_tokens)
 
 
 def to_error(failed: Failed) -> ServeError:

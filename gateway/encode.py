@@ -1,4 +1,4 @@
-"""Pictures in, their embeddings in the arenas out; each distinct image is encoded once.
+"""Pictures in, their embeddings in their places out; each distinct image is encoded once.
 
 An image is kept from an earlier request, or in flight for another one, or takes off now. All
 that a request lets take off gets its room at once: whoever held room and waited for more could
@@ -12,17 +12,15 @@ from contextlib import ExitStack
 
 from gateway.dispatch import Dispatcher
 from gateway.embeddings import EmbeddingStore, Entry
-from gateway.errors import CallerError, ImageRejected, NotReady
-from gateway.flight import Flight, Picture, Pilot, Room
+from gateway.errors import ImageRejected, NotReady, WorkerLost
+from gateway.flight import OWNER_LOST, Flight, Picture, Pilot, Room
 from gateway.flow import together
-from gateway.lease import Lease
 from gateway.metrics import Metrics
 from gateway.names import image_not_kept
 from gateway.place import Candidate, cost, place
-from workers.arena import ArenaTooSmall, aligned
+from gateway.room import Claim, Need, Rooms
 from workers.pool import Pool
 
-Rooms = dict[bytes, Room]  # by source digest
 Pictures = Mapping[bytes, Picture]  # by source digest, the first of equal ones
 
 
@@ -99,6 +97,8 @@ class Encoder:
         if seats is None:
             seats = await self._seats_in_line(distinct, request_id, cleanup)
         entries = await together(seat.wait() for seat in seats.values())
+        if any(entry.lease.is_lost for entry in entries):  # while others were under way
+            raise WorkerLost(OWNER_LOST)
         by_digest = dict(zip(seats, entries, strict=True))
         return [by_digest[picture.task.digest] for picture in pictures], list(seats.values())
 
@@ -167,40 +167,25 @@ class Encoder:
     def _take_rooms(self, pictures: Pictures) -> Rooms | None:
         rooms: Rooms = {}
         for owner, mine in self._placed(pictures).items():
-            sizes = self._sizes(owner, mine)
-            region = self._store.take(owner, sum(map(aligned, sizes)))
-            if region is None:
+            taken = self._claim(owner, mine).take()
+            if taken is None:
                 _release(rooms)
                 return None
-            rooms |= self._cut(Lease(self._pool.arena(owner), region), owner, mine, sizes)
+            rooms |= taken
         return rooms
 
     async def _wait_for_rooms(self, pictures: Pictures) -> Rooms:
-        """Arenas in ascending order, so that two requests never wait for each other."""
+        """Owners in ascending order, so that two requests never wait for each other."""
         rooms: Rooms = {}
         with ExitStack() as undo:
             for owner, mine in self._placed(pictures).items():
-                sizes = self._sizes(owner, mine)
-                lease = await self._wait_for_lease(owner, sum(map(aligned, sizes)))
-                cut = self._cut(lease, owner, mine, sizes)
-                rooms |= cut
-                for room in cut.values():
+                with self._metrics.stage("reserve"):
+                    taken = await self._claim(owner, mine).wait()
+                rooms |= taken
+                for room in taken.values():
                     undo.callback(room.release)
             undo.pop_all()
         return rooms
-
-    async def _wait_for_lease(self, owner: int, num_bytes: int) -> Lease:
-        arena = self._pool.arena(owner)
-        try:
-            with self._metrics.stage("reserve"):
-                return Lease(arena, await self._store.wait(owner, num_bytes))
-        except ArenaTooSmall as error:
-            raise CallerError(
-                f"the images need {num_bytes} bytes of shared memory at once; "
-                f"the limit is {arena.num_bytes}",
-                param="messages",
-                code="images_too_large",
-            ) from error
 
     def _placed(self, pictures: Pictures) -> dict[int, list[Picture]]:
         """Pictures by owner, in ascending order of these."""
@@ -227,29 +212,19 @@ class Encoder:
             loads[flight.room.owner] += cost(flight.picture.task.plan)
         return loads
 
-    def _sizes(self, owner: int, pictures: Sequence[Picture]) -> list[int]:
-        """Bytes of each picture's payload and embeddings, in turn."""
+    def _claim(self, owner: int, pictures: Sequence[Picture]) -> Claim:
         per_token = self._pool.fleet().workers[owner].embedding_bytes_per_token
         if per_token == 0:
             raise NotReady("the image's owner is starting; try again")
-        return [
-            size
-            for picture in pictures
-            for size in (
-                self._pilot.payloads.num_bytes(picture),
-                picture.task.plan.num_tokens * per_token,
+        needs = [
+            Need(
+                digest=picture.task.digest,
+                payload_bytes=self._pilot.payloads.num_bytes(picture),
+                embedding_bytes=picture.task.plan.num_tokens * per_token,
             )
+            for picture in pictures
         ]
-
-    def _cut(
-        self, lease: Lease, owner: int, pictures: Sequence[Picture], sizes: Sequence[int]
-    ) -> Rooms:
-        leases = [Lease(lease.arena, part) for part in lease.arena.split(lease.region, sizes)]
-        pairs = zip(pictures, leases[::2], leases[1::2], strict=True)
-        return {
-            picture.task.digest: Room(owner, payload, embeddings)
-            for picture, payload, embeddings in pairs
-        }
+        return Claim(owner, self._pool.arena(owner), self._store, needs)
 
     def _count_lookups(self, num_found: int, num_missing: int) -> None:
         self._metrics.embedding_lookups.labels("hit").inc(num_found)

@@ -11,14 +11,18 @@ from typing import Any, Protocol
 from gateway.decode_pool import DecodePool
 from gateway.dispatch import Dispatcher, Undecoded
 from gateway.embeddings import EmbeddingStore, Entry
-from gateway.errors import BadRequest, ImageRejected
+from gateway.errors import BadRequest, ImageRejected, WorkerLost
 from gateway.fetch import SourceImage
 from gateway.header import ImageHeader
 from gateway.lease import Lease
 from gateway.metrics import Metrics
 from gateway.place import ImageTask
 from gateway.tensors import INVALID_TENSORS, TensorHeader
+from workers.arena import Arena
 from workers.messages import Encoded, EncodeJob, Payload, Region, TensorRef
+from workers.ranges import Allocator
+
+OWNER_LOST = "the worker that held the image's embeddings is gone; try again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +39,13 @@ class Room:
     """Where one image's payload lies and where its embeddings go."""
 
     owner: int
-    payload: Lease
-    embeddings: Lease
+    payload: Lease[Arena]
+    embeddings: Lease[Allocator]
+
+    @property
+    def loss(self) -> WorkerLost | None:
+        """What to say if the embeddings' place went with the owner's process."""
+        return WorkerLost(OWNER_LOST) if self.embeddings.is_lost else None
 
     def release(self) -> None:
         """Give both back."""
@@ -115,7 +124,7 @@ class Flight:
         if way.cancelled():
             self.room.embeddings.release()
             self.landing.cancel()
-        elif (error := way.exception()) is not None:
+        elif (error := way.exception() or self.room.loss) is not None:
             self.room.embeddings.release()
             self.landing.set_exception(error)
             self.landing.exception()  # whoever had a seat may be gone
@@ -186,6 +195,8 @@ class Pilot:
         data, payload_of = await self._decode_pool.run(request_id, make, time.monotonic())
         whole = room.payload.region
         region = Region(whole.arena, whole.offset, len(data))
+        if room.loss is not None:  # while the image was decoded
+            raise room.loss
         room.payload.arena.view(region)[:] = data
         payload = payload_of(region)
         self._metrics.payloads.labels(type(payload).__name__).inc()

@@ -168,6 +168,7 @@ class Journey:
         for choice in range(self._prompt.num_choices):
             yield GenerateJob(
                 job_id=f"{self._prompt.request_id}.{choice}" if choice else self._prompt.request_id,
+                salt=self._prompt.tenant,
                 token_ids=tokens.token_ids,
                 spans=tuple(sorted(spans, key=lambda span: span.start)),
                 sampling=for_choice(tokens.sampling, choice),

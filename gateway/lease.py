@@ -1,22 +1,29 @@
-"""Arena regions and other holdings with the number of those who still need them."""
+"""Reserved regions and other holdings with the number of those who still need them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
-from workers.arena import Arena
 from workers.messages import Region
+from workers.ranges import Allocator
+
+Memory = TypeVar("Memory", bound=Allocator, covariant=True)
 
 
 @dataclass(slots=True)
-class Lease:
+class Lease(Generic[Memory]):
     """Gives its region back when its last holder lets go. Owned by the event loop."""
 
-    arena: Arena
+    arena: Memory
     region: Region
     num_holders: int = 1
 
-    def hold(self) -> "Lease":
+    @property
+    def is_lost(self) -> bool:
+        """Whether the memory went with the process that held it."""
+        return self.arena.is_closed
+
+    def hold(self) -> "Lease[Memory]":
         """Count one more holder."""
         self.num_holders += 1
         return self

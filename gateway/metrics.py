@@ -47,6 +47,9 @@ class Metrics:
         )
         self.prompt_tokens = self._counter("fovea_prompt_tokens", "Prompt tokens of answers.")
         self.image_tokens = self._counter("fovea_image_tokens", "Image tokens among them.")
+        self.cached_tokens = self._counter(
+            "fovea_cached_tokens", "Prompt tokens that the KV cache had, of earlier prompts."
+        )
         self.completion_tokens = self._counter("fovea_completion_tokens", "Tokens generated.")
 
     def _add_stages(self) -> None:
@@ -82,6 +85,12 @@ class Metrics:
         self.embedding_evictions = self._counter(
             "fovea_embedding_evictions", "Images whose kept embeddings were dropped."
         )
+        self.embedding_bytes = Counter(
+            "fovea_embedding_bytes",
+            "Embeddings that engines took in, by way: same_process, arena or cuda_ipc.",
+            ["transport"],
+            registry=self.registry,
+        )
         self.images_rejected = Counter(
             "fovea_images_rejected",
             "Images refused, by stage and error code.",
@@ -97,6 +106,9 @@ class Metrics:
         self.worker_running = self._worker_gauge("fovea_worker_running", "Sequences in a step.")
         self.worker_waiting = self._worker_gauge("fovea_worker_waiting", "Jobs waiting.")
         self.kv_used_tokens = self._worker_gauge("fovea_kv_used_tokens", "KV tokens in use.")
+        self.kv_cached_tokens = self._worker_gauge(
+            "fovea_kv_cached_tokens", "KV tokens kept for prompts that begin alike."
+        )
         self.placements = Counter(
             "fovea_placements", "Images placed on an owner.", ["worker"], registry=self.registry
         )
@@ -105,16 +117,24 @@ class Metrics:
             "Cost, in patches, of images placed and not encoded yet; large ones count more.",
         )
         self.embedding_idle_bytes = self._worker_gauge(
-            "fovea_embedding_idle_bytes", "Embeddings kept in the arena though nobody needs them."
+            "fovea_embedding_idle_bytes", "Embeddings that are kept though nobody needs them."
         )
         self.arena_used_bytes = self._worker_gauge(
             "fovea_arena_used_bytes", "Arena bytes in use by requests."
+        )
+        self.pool_used_bytes = self._worker_gauge(
+            "fovea_feature_pool_used_bytes", "Feature pool bytes in use by requests."
         )
 
     def forget_worker(self, name: str) -> None:
         """Count a death; what the worker last said of its load no longer holds."""
         self.worker_lost.labels(name).inc()
-        for gauge in (self.worker_running, self.worker_waiting, self.kv_used_tokens):
+        for gauge in (
+            self.worker_running,
+            self.worker_waiting,
+            self.kv_used_tokens,
+            self.kv_cached_tokens,
+        ):
             gauge.labels(name).set(0)
 
     def _counter(self, name: str, text: str) -> Counter:

@@ -32,7 +32,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class ImageRef:
-    """Where an image comes from: an http(s) address, or bytes that came with the request.
+    """Where an image comes from: an address to fetch, or bytes that came with the request.
 
     Without a source, `name` is the caller's own name of an image that was shown before.
     """
@@ -126,6 +126,11 @@ def _make_turns(messages: tuple[Message, ...]) -> tuple[Turn, ...]:
     return tuple(turns)
 
 
+def is_file_address(address: str) -> bool:
+    """Whether an address names a file of this machine."""
+    return address[:5].lower() == "file:"
+
+
 def _make_image(
     index: int, part: ImagePart | TensorPart, param: str, limits: ImageSettings
 ) -> ImageRef:
@@ -137,6 +142,8 @@ def _make_image(
     if is_data_uri(url):
         data = decode_data_uri(url, index, param, limits.max_image_bytes)
         return ImageRef(index, param, data, part.uuid)
+    if limits.media_folder and is_file_address(url):
+        return ImageRef(index, param, url, part.uuid)
     if url[:8].lower().startswith(("http://", "https://")):
         return ImageRef(index, param, url, part.uuid)
     # The same words for everything else, so that they tell nothing about local files.

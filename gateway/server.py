@@ -28,9 +28,10 @@ from gateway.payload import image_backend
 from gateway.progress import LoadProgress
 from gateway.protocol import Http1
 from gateway.services import Services
-from workers.devices import count_gpus
+from workers.devices import can_reach, count_gpus
 from workers.messages import FromWorker, Loading, Ready, StartFailed
 from workers.pool import Pool
+from workers.transport import Transport, TransportError, choose_transport
 
 log = logging.getLogger(__name__)
 
@@ -130,12 +131,25 @@ class Gateway:
 
     def _make_pool(self, specs: tuple[WorkerSpec, ...]) -> Pool:
         try:
-            return Pool(self._settings, specs, on_event=self._on_event, on_lost=self._on_lost)
+            return Pool(
+                self._settings,
+                specs,
+                on_event=self._on_event,
+                on_lost=self._on_lost,
+                transport=self._transport(specs),
+            )
+        except TransportError as error:
+            raise StartError(str(error)) from error
         except (OSError, OverflowError) as error:
             raise StartError(
                 f"FOVEA_ARENA_BYTES={self._settings.workers.arena_bytes}: cannot set up so much "
                 f"shared memory for each of {len(specs)} workers"
             ) from error
+
+    def _transport(self, specs: tuple[WorkerSpec, ...]) -> Transport:
+        transport = choose_transport(self._settings.workers.feature_transport, specs, can_reach)
+        log.info("embeddings travel by %s", transport)
+        return transport
 
     def _make_services(self, specs: tuple[WorkerSpec, ...]) -> Services:
         settings = self._settings
@@ -144,7 +158,7 @@ class Gateway:
         _check_context(settings.model.max_context_tokens, checkpoint.layout.max_context_tokens)
         dispatcher = Dispatcher(self._pool, metrics)
         decode_pool = DecodePool(settings.images.decode_threads)
-        store = EmbeddingStore(self._pool.arenas, settings.vision.embedding_cache_share, metrics)
+        store = EmbeddingStore(self._pool.places, settings.vision.embedding_cache_share, metrics)
         payloads = self._make_payloads(checkpoint.layout.max_resized_pixels)
         pilot = Pilot(dispatcher, decode_pool, payloads, metrics, settings.server.request_seconds)
         return Services(
@@ -268,6 +282,7 @@ class Gateway:
 
     def _on_lost(self, worker: int) -> None:
         self._progress.finish(worker)
+        self._services.store.drop_lost(worker)
         name = self._pool.fleet().workers[worker].name
         self._services.metrics.forget_worker(name)
 

@@ -71,5 +71,8 @@ class Services:
             self.metrics.worker_ready.labels(view.name).set(view.ready)
             idle = self.store.idle_bytes(view.index)
             self.metrics.embedding_idle_bytes.labels(view.name).set(idle)
-            used = self.pool.arena(view.index).num_bytes_used
-            self.metrics.arena_used_bytes.labels(view.name).set(used - idle)
+            arena, place = self.pool.arena(view.index), self.store.place(view.index)
+            used = arena.num_bytes_used - (idle if place is arena else 0)
+            self.metrics.arena_used_bytes.labels(view.name).set(used)
+            pool_used = 0 if place is arena else place.num_bytes_used - idle
+            self.metrics.pool_used_bytes.labels(view.name).set(pool_used)

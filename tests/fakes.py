@@ -27,6 +27,8 @@ from workers.messages import (
     Finished,
     FromWorker,
     GenerateJob,
+    MapPool,
+    PoolMapped,
     Ready,
     Start,
     Stats,
@@ -156,7 +158,7 @@ class FakeLanguage:
             self._events.append(Failed(job_id=job.job_id, kind="bad_input", message=message))
             return
         embeddings = [bytes(self._arenas.view(span.embeddings.region)) for span in job.spans]
-        self._events.append(Taken(job_id=job.job_id))
+        self._events.append(Taken(job_id=job.job_id, is_copied=True, transfer_seconds=0.0))
         ignore_eos = not job.sampling.stop_token_ids
         self._running[job.job_id] = _Answer(
             job=job,
@@ -164,6 +166,12 @@ class FakeLanguage:
             faults=frozenset(PROMPT_FAULTS[each] for each in prompt if each in PROMPT_FAULTS),
             deadline=time.monotonic() + job.seconds_left,
         )
+
+    def map_pool(self, message: MapPool) -> PoolMapped:
+        return PoolMapped(number=message.pool.number, failure="fakes read arenas")
+
+    def drop_pool(self, number: int) -> None:
+        pass
 
     def abort(self, job_id: str) -> None:
         if job_id in self._running:
@@ -174,7 +182,13 @@ class FakeLanguage:
             self._advance(answer)
         load = len(self._running)
         self._events.append(
-            Stats(num_running=load, num_waiting=0, kv_used_tokens=16 * load, num_images_waiting=0)
+            Stats(
+                num_running=load,
+                num_waiting=0,
+                kv_used_tokens=16 * load,
+                kv_cached_tokens=0,
+                num_images_waiting=0,
+            )
         )
         events, self._events = self._events, []
         return events
@@ -208,7 +222,6 @@ class FakeLanguage:
                 job_id=answer.job.job_id,
                 reason=reason,
                 num_prompt_tokens=len(answer.job.token_ids) // 4,
-                num_cached_tokens=0,
                 num_completion_tokens=answer.num_told + (reason == "stop"),
             )
         )

@@ -11,6 +11,7 @@ from workers.families import family_of, load_layout
 from workers.messages import Ready, Start
 
 if TYPE_CHECKING:
+    from workers.features import Home, Pools
     from workers.language.engine import Engine
     from workers.vision.owner import Owner
 
@@ -19,13 +20,34 @@ class CannotStart(Exception):
     """The model libraries or the device are of no use; the message says what to do."""
 
 
+def cuda_pools(device: str) -> "Pools | None":
+    """How memory of a device is shared between processes; None where it is not."""
+    if device == "cpu":
+        return None
+    import torch
+
+    from workers.cuda_pool import CudaPools
+
+    return CudaPools(torch.device(device))
+
+
 def build_stages(
-    start: Start, arenas: Arenas, progress: Callable[[int, int], None]
+    start: Start,
+    arenas: Arenas,
+    progress: Callable[[int, int], None],
+    pools_of: "Callable[[str], Pools | None]" = cuda_pools,
 ) -> "tuple[Owner | None, Engine | None, Ready]":
     """Load the checkpoint and make a stage for each role.
 
+    Args:
+        start: what the worker is.
+        arenas: those of all workers.
+        progress: called as weights arrive.
+        pools_of: how memory of the worker's device is shared.
+
     Raises:
-        CannotStart: a library cannot be imported, there is no such device, or no room on it.
+        CannotStart: a library cannot be imported, there is no such device, or no room on it, or
+            it cannot share its memory.
         UnsupportedCheckpoint: see the families.
     """
     began_at = time.monotonic()
@@ -34,13 +56,15 @@ def build_stages(
     _set_up_libraries(start)
     load = importlib.import_module(f"workers.families.{family}.load")
     models = load.load_models(model, start.roles, start.device, start.dtype, progress)
-    owner = _owner(start, models, arenas) if "vision" in start.roles else None
-    engine = _engine(start, models, arenas) if "language" in start.roles else None
+    home = _home(start, pools_of)  # before the KV cache takes what is free
+    owner = _owner(start, models, arenas, home) if "vision" in start.roles else None
+    engine = _engine(start, models, arenas, home) if "language" in start.roles else None
     ready = Ready(
         embedding_bytes_per_token=models.vision.embedding_bytes_per_token if owner else 0,
         max_context_tokens=engine.max_context_tokens if engine else 0,
         kv_cache_tokens=engine.kv_cache_tokens if engine else 0,
         load_seconds=time.monotonic() - began_at,
+        feature_pool=home.pool.describe() if home.pool else None,
     )
     return owner, engine, ready
 
@@ -65,7 +89,23 @@ def _set_up_libraries(start: Start) -> None:
     torch.set_num_threads(start.num_threads)
 
 
-def _owner(start: Start, models: Any, arenas: Arenas) -> "Owner":
+def _home(start: Start, pools_of: "Callable[[str], Pools | None]") -> "Home":
+    from workers.features import Home, PoolError, make_pool
+
+    try:
+        pools = pools_of(start.device)
+        if pools is None or not start.feature_pool_bytes:
+            return Home(start.index, None, pools)
+        pool = make_pool(pools, start.feature_pool_bytes, start.shares_feature_pool)
+    except PoolError as error:
+        raise CannotStart(
+            f"{start.device} cannot share embeddings: {error}. FOVEA_FEATURE_TRANSPORT=cpu does "
+            f"without; FOVEA_FEATURE_POOL_BYTES={start.feature_pool_bytes} sets what it takes"
+        ) from error
+    return Home(start.index, pool, pools)
+
+
+def _owner(start: Start, models: Any, arenas: Arenas, home: "Home") -> "Owner":
     from workers.vision.owner import Owner
 
     # One thread on a CPU has nothing to share: ahead took 1.04 to 1.11 of the time of in line, two
@@ -77,10 +117,11 @@ def _owner(start: Start, models: Any, arenas: Arenas) -> "Owner":
         max_patches=start.max_vision_batch_patches,
         digest_key=start.digest_key,
         looks_ahead=looks_ahead,
+        pool=home.pool,
     )
 
 
-def _engine(start: Start, models: Any, arenas: Arenas) -> "Engine":
+def _engine(start: Start, models: Any, arenas: Arenas, home: "Home") -> "Engine":
     from torch import OutOfMemoryError
 
     from workers.language.engine import Engine
@@ -95,6 +136,9 @@ def _engine(start: Start, models: Any, arenas: Arenas) -> "Engine":
             max_step_tokens=start.max_step_tokens,
             max_step_sequences=start.max_step_sequences,
             max_context_tokens=start.max_context_tokens,
+            home=home,
+            prefix_cache=start.prefix_cache,
+            digest_key=start.digest_key,
         )
     except (MemoryError, OutOfMemoryError) as error:
         raise CannotStart(

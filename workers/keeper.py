@@ -11,14 +11,17 @@ from config.settings import WorkerSettings
 from workers.link import Launch, Link, describe_exit
 from workers.messages import (
     Abort,
+    DropPool,
     Encoded,
     EncodeJob,
     Failed,
     Finished,
     FromWorker,
     GenerateJob,
+    MapPool,
     Ready,
     Start,
+    Started,
     StartFailed,
     Stop,
     Taken,
@@ -120,6 +123,11 @@ class Keeper:
             self._link.send(message)
             self._jobs[message.job_id] = None
 
+    def tell(self, message: MapPool | DropPool) -> None:
+        """Queue a message that ends no job, unless the worker is not ready."""
+        if self._link is not None and self.is_ready:
+            self._link.send(message)
+
     async def keep(self) -> None:
         """Run the worker, life after life, until it is stopped or cannot start at first.
 
@@ -206,7 +214,7 @@ class Keeper:
                     self.first_start.set_result("")
             case StartFailed():
                 self._failure = f"cannot start: {message.message}"
-            case Encoded() | Finished() | Failed() | Taken() | Tokens():
+            case Encoded() | Finished() | Failed() | Taken() | Started() | Tokens():
                 if message.job_id not in self._jobs:  # nobody waits for it
                     return
         if isinstance(message, Encoded | Finished | Failed):

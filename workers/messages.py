@@ -1,8 +1,9 @@
 """Every message between the gateway and its workers, as typed msgpack frames.
 
-The gateway is the only allocator of arena bytes: a job names the region where its pixels lie and
-the region where its embeddings belong, so nothing has to be released when a worker dies. Only
-`Abort` travels against the stream. Jobs end in exactly one `Encoded`, `Finished` or `Failed`.
+The gateway alone allots the bytes of arenas and feature pools: a job names the region where its
+pixels lie and the region where its embeddings belong, so nothing has to be released when a worker
+dies. Only `Abort` travels against the stream. Jobs end in exactly one `Encoded`, `Finished` or
+`Failed`.
 """
 
 from typing import Literal
@@ -17,11 +18,12 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True, tag=True, forbid_unknown_
 
 
 class Region(msgspec.Struct, frozen=True):
-    """A range of bytes in the arena of one worker link."""
+    """A range of bytes in the arena of one worker link, or in that worker's own feature pool."""
 
     arena: int  # index of the worker whose link owns the arena
     offset: int
     num_bytes: int
+    pool: int = 0  # 0: the arena; else the `FeaturePool.number` of the pool
 
 
 class TensorRef(msgspec.Struct, frozen=True):
@@ -30,6 +32,14 @@ class TensorRef(msgspec.Struct, frozen=True):
     region: Region
     dtype: str  # torch's name, for example "float32"
     shape: tuple[int, ...]
+
+
+class FeaturePool(msgspec.Struct, frozen=True, kw_only=True):
+    """Memory of an owner's device that holds embeddings; it ends with the owner's process."""
+
+    number: int  # drawn when it was made, above 0: no two pools have the same
+    num_bytes: int
+    handle: bytes  # by which another process maps it; empty where none needs it
 
 
 class JpegBytes(msgspec.Struct, frozen=True, tag=True):
@@ -110,6 +120,7 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
 class Start(Frame, frozen=True, kw_only=True):
     """First frame on a link: what the worker is and what it shall load."""
 
+    index: int  # of the worker, and of its arena
     name: str
     device: str
     roles: tuple[str, ...]
@@ -119,10 +130,13 @@ class Start(Frame, frozen=True, kw_only=True):
     log_level: str
     max_context_tokens: int  # 0: what the checkpoint allows
     max_vision_batch_patches: int
+    feature_pool_bytes: int  # of the pool that an owner makes on its device; 0: none
+    shares_feature_pool: bool  # whether the engine of another worker will map it
     kv_cache_tokens: int  # 0: from free memory
     kv_block_tokens: int
     max_step_tokens: int
     max_step_sequences: int
+    prefix_cache: bool  # keep keys and values for prompts that begin alike
     digest_key: bytes  # secret of this gateway process, 32 bytes; equal in all workers
 
 
@@ -140,6 +154,7 @@ class GenerateJob(Frame, frozen=True, kw_only=True):
     """Answer one prompt."""
 
     job_id: str
+    salt: bytes  # whose prompt it is; prompts of different salts share no keys and values
     token_ids: bytes  # int32, little endian
     spans: tuple[Span, ...]  # in prompt order, not overlapping
     sampling: Sampling
@@ -150,6 +165,19 @@ class Abort(Frame, frozen=True, kw_only=True):
     """Stop a job of either kind; may arrive late or twice, then it does nothing."""
 
     job_id: str
+
+
+class MapPool(Frame, frozen=True, kw_only=True):
+    """To an engine, before any job that needs it: map a pool of another worker."""
+
+    worker: int  # that worker's index
+    pool: FeaturePool
+
+
+class DropPool(Frame, frozen=True, kw_only=True):
+    """To an engine: that pool's owner is gone, and no job will name it any more."""
+
+    number: int
 
 
 class Stop(Frame, frozen=True, kw_only=True):
@@ -173,6 +201,9 @@ class Ready(Frame, frozen=True, kw_only=True):
     max_context_tokens: int
     kv_cache_tokens: int
     load_seconds: float
+    feature_pool: FeaturePool | None = (
+        None  # where this owner's embeddings belong, if not in arenas
+    )
 
 
 class StartFailed(Frame, frozen=True, kw_only=True):
@@ -195,10 +226,30 @@ class Encoded(Frame, frozen=True, kw_only=True):
     encode_seconds: float
 
 
+class PoolMapped(Frame, frozen=True, kw_only=True):
+    """The answer to `MapPool`."""
+
+    number: int
+    failure: str  # why the pool cannot be mapped, for the operator; empty: it is
+
+
 class Taken(Frame, frozen=True, kw_only=True):
-    """The engine has copied the job's embeddings; their regions may be used again."""
+    """The engine has what it needs of the job's embeddings: copied, so that their regions may be
+    used again, or not.
+
+    What lies in the engine's own process is read in place until the job's last event.
+    """
 
     job_id: str
+    is_copied: bool
+    transfer_seconds: float  # time to copy them
+
+
+class Started(Frame, frozen=True, kw_only=True):
+    """The answer begins; sent once, before the first of its `Tokens`."""
+
+    job_id: str
+    num_cached_tokens: int  # of the prompt; not computed, an earlier prompt began alike
 
 
 class Likelihood(msgspec.Struct, frozen=True, array_like=True):
@@ -222,7 +273,6 @@ class Finished(Frame, frozen=True, kw_only=True):
     job_id: str
     reason: Literal["stop", "length", "abort"]
     num_prompt_tokens: int
-    num_cached_tokens: int
     num_completion_tokens: int  # an end-of-sequence token counts, as in the OpenAI API
 
 
@@ -235,8 +285,9 @@ class Failed(Frame, frozen=True, kw_only=True):
     bad_input is the caller's mistake; not_finite means that the model gave no finite scores, which
     is the caller's mistake where embeddings came from callers, else a fault; undecoded means that
     the owner could not read a JPEG file, and pixels should be sent instead; deadline means
-    seconds_left ran out; internal is a fault of the worker, which goes on; lost means the worker
-    died (made by the pool, not by a worker).
+    seconds_left ran out; internal is a fault of the worker, which goes on; lost means that a worker
+    died with what the job needs: the one that held it (then the pool makes this message) or the
+    owner of its embeddings.
     """
 
     job_id: str
@@ -249,9 +300,22 @@ class Stats(Frame, frozen=True, kw_only=True):
 
     num_running: int
     num_waiting: int
-    kv_used_tokens: int
+    kv_used_tokens: int  # in blocks that jobs hold
+    kv_cached_tokens: int  # in blocks that only wait for a prompt that begins with them
     num_images_waiting: int
 
 
-ToWorker = Start | EncodeJob | GenerateJob | Abort | Stop
-FromWorker = Loading | Ready | StartFailed | Encoded | Taken | Tokens | Finished | Failed | Stats
+ToWorker = Start | EncodeJob | GenerateJob | Abort | MapPool | DropPool | Stop
+FromWorker = (
+    Loading
+    | Ready
+    | StartFailed
+    | PoolMapped
+    | Encoded
+    | Taken
+    | Started
+    | Tokens
+    | Finished
+    | Failed
+    | Stats
+)

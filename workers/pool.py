@@ -12,7 +12,10 @@ from config.workers import ROLES, WorkerSpec, worker_environment
 from workers.arena import Arena
 from workers.keeper import Job, Keeper, Listener, OutboxFull, WorkerView
 from workers.link import Launch
-from workers.messages import Abort, FromWorker, Start
+from workers.messages import Abort, DropPool, FromWorker, MapPool, Start
+from workers.ranges import Allocator
+from workers.sharing import Sharing
+from workers.transport import Transport, is_shared
 
 __all__ = ["Fleet", "OutboxFull", "Pool", "WorkerStartError", "WorkerView"]
 
@@ -55,8 +58,10 @@ class Pool:
         *,
         on_event: Callable[[int, FromWorker], None],
         on_lost: Callable[[int], None],
+        transport: Transport = "cpu",
         command: tuple[str, ...] = COMMAND,
     ) -> None:
+        """`transport` is how embeddings travel; what `auto` means is decided by then."""
         num_bytes = settings.workers.arena_bytes
         threads = settings.workers.threads_per_worker or _share_of_cores(len(specs))
         self._arenas = tuple(Arena(index, num_bytes) for index in range(len(specs)))
@@ -66,8 +71,14 @@ class Pool:
             environment=worker_environment(threads),
         )
         key = secrets.token_bytes(32)
-        starts = [_start_message(settings, spec, threads, key) for spec in specs]
-        listener = Listener(on_event, on_lost)
+        starts = [
+            _start_message(settings, specs, index, threads, transport, key)
+            for index in range(len(specs))
+        ]
+        self._sharing = Sharing(self._arenas, specs, self._tell)
+        self._on_event = on_event
+        self._on_lost = on_lost
+        listener = Listener(self._hear, self._lose)
         self._keepers = tuple(
             Keeper(index, start, launch, settings.workers, listener)
             for index, start in enumerate(starts)
@@ -82,12 +93,15 @@ class Pool:
         """Wait until every worker has been ready once; later deaths are the pool's own affair.
 
         Raises:
-            WorkerStartError: a worker failed its first start.
+            WorkerStartError: a worker failed its first start, or cannot read another's embeddings.
         """
         for outcome in asyncio.as_completed([keeper.first_start for keeper in self._keepers]):
             failure = await outcome
             if failure:
                 raise WorkerStartError(failure)
+        failure = await self._sharing.wait_answered()
+        if failure:
+            raise WorkerStartError(failure)
 
     async def stop(self, grace_seconds: float = GRACE_SECONDS) -> None:
         """Let the workers leave, end those that have not left in time, and wait for them all."""
@@ -110,6 +124,11 @@ class Pool:
         """The arena of the worker at `index`; it outlives the worker's process."""
         return self._arenas[index]
 
+    @property
+    def places(self) -> Sequence[Allocator]:
+        """Where each worker's embeddings belong, by index; replaced as processes come and go."""
+        return self._sharing.places
+
     def fleet(self) -> Fleet:
         """The workers as they are now."""
         return Fleet(tuple(keeper.view() for keeper in self._keepers))
@@ -126,6 +145,17 @@ class Pool:
         """
         self._keepers[index].send(message)
 
+    def _tell(self, index: int, message: MapPool | DropPool) -> None:
+        self._keepers[index].tell(message)
+
+    def _hear(self, index: int, event: FromWorker) -> None:
+        self._sharing.hear(index, event)
+        self._on_event(index, event)
+
+    def _lose(self, index: int) -> None:
+        self._sharing.lose(index)
+        self._on_lost(index)
+
 
 def _share_of_cores(num_workers: int) -> int:
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
@@ -133,9 +163,17 @@ def _share_of_cores(num_workers: int) -> int:
 
 
 def _start_message(
-    settings: Settings, spec: WorkerSpec, num_threads: int, digest_key: bytes
+    settings: Settings,
+    specs: Sequence[WorkerSpec],
+    index: int,
+    num_threads: int,
+    transport: Transport,
+    digest_key: bytes,
 ) -> Start:
+    spec = specs[index]
+    has_pool = transport == "cuda_ipc" and "vision" in spec.roles
     return Start(
+        index=index,
         name=spec.name,
         device=spec.device,
         roles=spec.roles,
@@ -145,9 +183,12 @@ def _start_message(
         log_level=settings.server.log_level,
         max_context_tokens=settings.model.max_context_tokens,
         max_vision_batch_patches=settings.vision.max_vision_batch_patches,
+        feature_pool_bytes=settings.workers.feature_pool_bytes if has_pool else 0,
+        shares_feature_pool=has_pool and is_shared(index, specs),
         kv_cache_tokens=settings.engine.kv_cache_tokens,
         kv_block_tokens=settings.engine.kv_block_tokens,
         max_step_tokens=settings.engine.max_step_tokens,
         max_step_sequences=settings.engine.max_step_sequences,
+        prefix_cache=settings.engine.prefix_cache,
         digest_key=digest_key,
     )

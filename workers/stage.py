@@ -4,7 +4,15 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from workers.arena import Arenas
-from workers.messages import EncodeJob, FromWorker, GenerateJob, Ready, Start
+from workers.messages import (
+    EncodeJob,
+    FromWorker,
+    GenerateJob,
+    MapPool,
+    PoolMapped,
+    Ready,
+    Start,
+)
 
 Job = TypeVar("Job", EncodeJob, GenerateJob, contravariant=True)
 
@@ -34,7 +42,17 @@ class Stage(Protocol[Job]):
         ...
 
 
+class Answering(Stage[GenerateJob], Protocol):
+    """The stage of the role language, which reads what other workers have encoded."""
+
+    def map_pool(self, message: MapPool) -> PoolMapped:
+        """Map the memory of another worker; a failure is told and not raised."""
+        ...
+
+    def drop_pool(self, number: int) -> None:
+        """Let mapped memory go; does nothing for a pool that is unknown."""
+        ...
+
+
 Progress = Callable[[int, int], None]
-Build = Callable[
-    [Start, Arenas, Progress], tuple[Stage[EncodeJob] | None, Stage[GenerateJob] | None, Ready]
-]
+Build = Callable[[Start, Arenas, Progress], tuple[Stage[EncodeJob] | None, Answering | None, Ready]]

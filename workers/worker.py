@@ -10,20 +10,23 @@ import msgspec
 
 from workers.messages import (
     Abort,
+    DropPool,
     Encoded,
     EncodeJob,
     Failed,
     Finished,
     FromWorker,
     GenerateJob,
+    MapPool,
     Start,
+    Started,
     Stats,
     Stop,
     Taken,
     Tokens,
     ToWorker,
 )
-from workers.stage import Job, Stage
+from workers.stage import Answering, Job, Stage
 from workers.wire import Channel, job_id_of
 
 MAX_FAULTS_IN_A_ROW = 3
@@ -48,14 +51,21 @@ class Worker:
         self,
         channel: Channel,
         vision: Stage[EncodeJob] | None,
-        language: Stage[GenerateJob] | None,
+        language: Answering | None,
     ) -> None:
         self._channel = channel
+        self._engine = language
         self._vision = None if vision is None else _Desk(vision)
         self._language = None if language is None else _Desk(language)
         self._decoder = msgspec.msgpack.Decoder(ToWorker)
         self._told_to_stop = False
-        self._load = Stats(num_running=0, num_waiting=0, kv_used_tokens=0, num_images_waiting=0)
+        self._load = Stats(
+            num_running=0,
+            num_waiting=0,
+            kv_used_tokens=0,
+            kv_cached_tokens=0,
+            num_images_waiting=0,
+        )
         self._told_load = self._load
         self._told_load_at = 0.0
 
@@ -88,13 +98,26 @@ class Worker:
             case GenerateJob():
                 self._put(self._language, message)
             case Abort():
-                for desk in (self._vision, self._language):
-                    if desk is not None and message.job_id in desk.open_jobs:
-                        desk.stage.abort(message.job_id)
+                self._abort(message.job_id)
+            case MapPool() | DropPool():
+                self._share(message)
             case Stop():
                 self._told_to_stop = True
             case Start():
                 logger.error("a second Start was ignored")
+
+    def _abort(self, job_id: str) -> None:
+        for desk in (self._vision, self._language):
+            if desk is not None and job_id in desk.open_jobs:
+                desk.stage.abort(job_id)
+
+    def _share(self, message: MapPool | DropPool) -> None:
+        if self._engine is None:
+            logger.error("memory to read from was offered to a worker that reads none")
+        elif isinstance(message, MapPool):
+            self._channel.send(self._engine.map_pool(message))
+        else:
+            self._engine.drop_pool(message.number)
 
     def _put(self, desk: _Desk[Job] | None, job: Job) -> None:
         if desk is None:
@@ -130,7 +153,7 @@ class Worker:
                 case Stats():
                     self._load = event
                     continue
-                case Encoded() | Finished() | Failed() | Taken() | Tokens():
+                case Encoded() | Finished() | Failed() | Taken() | Started() | Tokens():
                     if event.job_id not in desk.open_jobs:  # ended for it in `_end`
                         continue
             if isinstance(event, Encoded | Finished | Failed):

@@ -34,6 +34,11 @@ def test_a_misspelt_variable_stops_with_the_nearest_name() -> None:
         ("FOVEA_DTYPE", "int8"),
         ("FOVEA_WORKERS", "tpu:vision+language"),
         ("FOVEA_REQUEST_SECONDS", "0"),
+        ("FOVEA_MEDIA_ALLOWED_DOMAINS", "a.example,http://b.example"),
+        ("FOVEA_MEDIA_FOLDER", "/no/such/folder"),
+        ("FOVEA_MEDIA_FOLDER", "."),
+        ("FOVEA_MEDIA_FOLDER", "/etc/../etc"),
+        ("FOVEA_MEDIA_FOLDER", "/etc/hostname"),
     ],
 )
 def test_a_value_out_of_range_stops_and_names_the_variable(name: str, value: str) -> None:
@@ -51,3 +56,10 @@ def test_every_field_is_described_and_unique() -> None:
     names = [variable(name) for _, name, _ in fields()]
     assert len(names) == len(set(names))
     assert all(field.description for _, _, field in fields())
+
+
+def test_images_come_from_the_public_internet_alone_unless_settings_say_otherwise() -> None:
+    assert not load_settings({}).images.media_allow_private
+    assert load_settings({}).images.media_folder == ""
+    opened = load_settings({"FOVEA_MEDIA_ALLOW_PRIVATE": "1", "FOVEA_MEDIA_FOLDER": "/etc"}).images
+    assert (opened.media_allow_private, opened.media_folder) == (True, "/etc")

@@ -1,6 +1,7 @@
 """An encoder with everything real around it but the workers."""
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from workers.arena import Arena
 from workers.keeper import WorkerView
 from workers.messages import Abort, Encoded, EncodeJob, Failed, FailKind, Payload, Pixels, Region
 from workers.pool import Fleet, Pool
+from workers.ranges import Allocator
 
 PER_TOKEN = 64  # bytes of embeddings
 UNIT = 64  # bytes
@@ -41,6 +43,7 @@ class Owners:
     """Two owners and an engine: a pool that answers when it is told to."""
 
     arenas: tuple[Arena, ...]
+    places: list[Allocator]  # of embeddings, by worker
     sent: list[tuple[int, EncodeJob]] = field(default_factory=list)
     aborted: list[str] = field(default_factory=list)
 
@@ -79,12 +82,15 @@ class RawBytes:
 
     def __init__(self) -> None:
         self.num_made = 0
+        self.gate = threading.Event()  # nothing is made while it is cleared
+        self.gate.set()
 
     def num_bytes(self, picture: Picture) -> int:
         return len(picture.source.data)
 
     def make(self, picture: Picture, *, decoded: bool) -> tuple[bytes, Callable[[Region], Payload]]:
         self.num_made += 1
+        assert self.gate.wait(5)
         source = picture.source
         if source.data.startswith(b"bad"):
             raise ImageRejected("damaged", index=source.index, stage="decode", param=source.param)
@@ -95,12 +101,16 @@ class RawBytes:
 class House:
     """An encoder with everything real around it but the workers."""
 
-    def __init__(self, num_units: int = 64, share: float = 0.5) -> None:
+    def __init__(self, num_units: int = 64, share: float = 0.5, pool_units: int = 0) -> None:
+        """With `pool_units`, embeddings lie in pools, which `die` takes away."""
+        self._pool_bytes = pool_units * UNIT
+        self._contents: dict[int, bytearray] = {}  # of pools, by number
         arenas = tuple(Arena(index, num_units * UNIT) for index in range(3))
-        self.owners = Owners(arenas)
+        places = [self._new_pool(index) for index in range(3)] if self._pool_bytes else arenas
+        self.owners = Owners(arenas, list(places))
         metrics, pool = Metrics(), cast("Pool", self.owners)
         self.dispatcher = Dispatcher(pool, metrics)
-        self.store = EmbeddingStore(arenas, share, metrics)
+        self.store = EmbeddingStore(self.owners.places, share, metrics)
         self.payloads = RawBytes()
         pilot = Pilot(self.dispatcher, DecodePool(1), self.payloads, metrics, 60.0)
         self.encoder = Encoder(pool, self.dispatcher, self.store, pilot, metrics)
@@ -114,7 +124,7 @@ class House:
         for place in which:
             worker, job = self.owners.sent[place]
             data = bytes(self.owners.arenas[worker].view(payload_region(job)))
-            view = self.owners.arenas[worker].view(job.target)
+            view = self.view(job.target)
             view[:] = data.ljust(len(view), b"\0")
             self.dispatcher.on_event(worker, encoded(job, data))
 
@@ -123,17 +133,41 @@ class House:
         self.dispatcher.on_event(worker, Failed(job_id=job.job_id, kind=kind, message="why"))
 
     def data_of(self, entry: Entry) -> bytes:
-        view = self.owners.arenas[entry.owner].view(entry.tensor.region)
-        return bytes(view).rstrip(b"\0")
+        return bytes(self.view(entry.tensor.region)).rstrip(b"\0")
+
+    def view(self, region: Region) -> memoryview:
+        """Where embeddings lie."""
+        if not region.pool:
+            return self.owners.arenas[region.arena].view(region)
+        assert self.owners.places[region.arena].pool == region.pool, "a pool that is gone"
+        whole = memoryview(self._contents[region.pool])
+        return whole[region.offset : region.offset + region.num_bytes]
+
+    def die(self, owner: int) -> None:
+        """End an owner's process, as the pool tells of it, and start another."""
+        for worker, job in self.owners.sent:
+            if worker == owner:
+                self.dispatcher.on_event(worker, Failed(job_id=job.job_id, kind="lost", message=""))
+        self.owners.places[owner].close()
+        self.store.drop_lost(owner)
+        self.owners.places[owner] = self._new_pool(owner)
+
+    def _new_pool(self, owner: int) -> Allocator:
+        number = len(self._contents) + 1
+        self._contents[number] = bytearray(self._pool_bytes)
+        return Allocator(owner, self._pool_bytes, number)
 
     def check_idle(self) -> None:
         """Nothing is in work: only what the store keeps takes room."""
         assert self.encoder.num_flights == 0
         assert self.dispatcher.num_jobs == 0
         assert self.store.num_pins == 0
+        for place in self.owners.places:
+            place.check()
+            assert place.num_bytes_used == self.store.idle_bytes(place.index)
         for arena in self.owners.arenas:
             arena.check()
-            assert arena.num_bytes_used == self.store.idle_bytes(arena.index)
+            assert arena in self.owners.places or arena.num_bytes_used == 0
 
 
 def payload_region(job: EncodeJob) -> Region:

@@ -29,6 +29,7 @@ from workers.messages import (
     FromWorker,
     GenerateJob,
     Likelihood,
+    Started,
     Taken,
     Tokens,
 )
@@ -60,7 +61,7 @@ class Embedded:
 
     async def obtain(
         self, pictures: Any, request_id: str, cleanup: ExitStack
-    ) -> tuple[list[Any], list[Lease]]:
+    ) -> tuple[list[Any], list[Lease[Arena]]]:
         region = self.arena.allocate(1000)
         assert region is not None
         lease = Lease(self.arena, region)
@@ -134,12 +135,15 @@ def tokens(job_id: str, text: str, logprob: float | None = None) -> Tokens:
     return Tokens(job_id=job_id, token_ids=ids, likelihoods=told)
 
 
-def finished(job_id: str, num_tokens: int, num_cached: int = 0) -> Finished:
+def taken(job_id: str) -> Taken:
+    return Taken(job_id=job_id, is_copied=True, transfer_seconds=0.0)
+
+
+def finished(job_id: str, num_tokens: int) -> Finished:
     return Finished(
         job_id=job_id,
         reason="length",
         num_prompt_tokens=9,
-        num_cached_tokens=num_cached,
         num_completion_tokens=num_tokens,
     )
 
@@ -168,12 +172,13 @@ def test_choices_are_told_as_they_come_and_end_once_each() -> None:
     async def work() -> None:
         bench = Bench({"n": 2})
         answers = await bench.start()
-        bench.tell(tokens("r.1", "ab"))
+        bench.tell(Started(job_id="r.1", num_cached_tokens=8), tokens("r.1", "ab"))
         assert texts(await answers.next()) == [(1, "ab", None)]
-        bench.tell(tokens("r", "c"), tokens("r.1", "d"), finished("r", 1, num_cached=5))
+        bench.tell(Started(job_id="r", num_cached_tokens=5))
+        bench.tell(tokens("r", "c"), tokens("r.1", "d"), finished("r", 1))
         assert texts(await answers.next()) == [(0, "c", "length"), (1, "d", None)]
         assert answers.usage is None
-        bench.tell(finished("r.1", 3, num_cached=8))
+        bench.tell(finished("r.1", 3))
         assert texts(await answers.next()) == [(1, "", "length")]
         usage = answers.usage
         assert usage is not None
@@ -216,9 +221,9 @@ def test_embeddings_stay_until_every_choice_has_taken_them() -> None:
     async def work() -> None:
         bench = Bench({"n": 3})
         await bench.start()
-        bench.tell(Taken(job_id="r"), Taken(job_id="r.2"))
+        bench.tell(taken("r"), taken("r.2"))
         assert bench.num_bytes_held > 0
-        bench.tell(Taken(job_id="r.1"))
+        bench.tell(taken("r.1"))
         assert bench.num_bytes_held == 0
 
     run(work())

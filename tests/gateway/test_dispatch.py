@@ -70,7 +70,7 @@ class Desk:
     dispatcher: Dispatcher
     arena: Arena
 
-    def lease(self, num_bytes: int = 1000) -> Lease:
+    def lease(self, num_bytes: int = 1000) -> Lease[Arena]:
         region = self.arena.allocate(num_bytes)
         assert region is not None
         return Lease(self.arena, region)
@@ -119,7 +119,13 @@ def generate_job(job_id: str) -> GenerateJob:
     sampling = Sampling(
         temperature=0.0, top_p=1.0, top_k=0, seed=1, max_tokens=5, stop_token_ids=()
     )
-    return GenerateJob(job_id=job_id, token_ids=b"", spans=(), sampling=sampling, seconds_left=5.0)
+    return GenerateJob(
+        job_id=job_id, salt=b"", token_ids=b"", spans=(), sampling=sampling, seconds_left=5.0
+    )
+
+
+def taken(job_id: str, is_copied: bool = True) -> Taken:
+    return Taken(job_id=job_id, is_copied=is_copied, transfer_seconds=0.0)
 
 
 def finished(job_id: str) -> Finished:
@@ -127,7 +133,6 @@ def finished(job_id: str) -> Finished:
         job_id=job_id,
         reason="stop",
         num_prompt_tokens=1,
-        num_cached_tokens=0,
         num_completion_tokens=3,
     )
 
@@ -202,7 +207,10 @@ def test_tokens_pile_up_for_a_slow_reader_and_come_in_order(desk: Desk) -> None:
 
 def test_embeddings_are_given_back_when_taken_or_at_the_end(desk: Desk) -> None:
     async def work() -> None:
-        for name, event in (("a", Taken(job_id="a")), ("b", finished("b"))):
+        for name, event in (
+            ("a", taken("a")),
+            ("b", finished("b")),
+        ):
             share = Share([desk.lease()])
             desk.generate(name, share)
             share.release()
@@ -219,10 +227,10 @@ def test_shared_embeddings_are_given_back_when_the_last_job_has_taken_them(desk:
         for name in "abc":
             desk.generate(name, share)
         share.release()
-        for event in (Taken(job_id="b"), Taken(job_id="b"), finished("b"), finished("c")):
+        for event in (taken("b"), taken("b"), finished("b"), finished("c")):
             desk.dispatcher.on_event(2, event)
             assert desk.arena.num_bytes_used > 0
-        desk.dispatcher.on_event(2, Taken(job_id="a"))
+        desk.dispatcher.on_event(2, taken("a"))
         assert desk.arena.num_bytes_used == 0
         desk.dispatcher.on_event(2, finished("a"))
 
@@ -239,6 +247,19 @@ def test_logprobs_come_with_their_tokens(desk: Desk) -> None:
         batch = ticket.take()
         assert (batch.token_ids, batch.likelihoods) == ((0, 1, 2), tuple(told))
         assert ticket.take().likelihoods == ()
+
+    run(work())
+
+
+def test_embeddings_that_are_read_in_place_are_given_back_at_the_end(desk: Desk) -> None:
+    async def work() -> None:
+        share = Share([desk.lease()])
+        desk.generate("a", share)
+        share.release()
+        desk.dispatcher.on_event(2, taken("a", is_copied=False))
+        assert desk.arena.num_bytes_used > 0
+        desk.dispatcher.on_event(2, finished("a"))
+        assert desk.arena.num_bytes_used == 0
 
     run(work())
 

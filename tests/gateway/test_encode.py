@@ -9,6 +9,7 @@ from gateway.errors import CallerError, ImageRejected, WorkerLost
 from gateway.flight import Flight, Picture, Room
 from gateway.lease import Lease
 from tests.gateway.house import UNIT, Caller, House, ask, encoded, pictures, run
+from workers.arena import Arena
 from workers.messages import Encoded, EncodeJob, Pixels
 
 
@@ -163,7 +164,7 @@ def test_nobody_can_join_a_flight_that_its_last_passenger_has_left() -> None:
     run(work())
 
 
-def lease(house: House, owner: int) -> Lease:
+def lease(house: House, owner: int) -> Lease[Arena]:
     region = house.store.take(owner, UNIT)
     assert region is not None
     return Lease(house.owners.arenas[owner], region)

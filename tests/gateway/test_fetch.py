@@ -27,7 +27,12 @@ def anyio_backend() -> str:
 
 
 def limits(seconds: float = 5.0, redirects: int = 3) -> ImageSettings:
-    return ImageSettings(max_image_bytes=LIMIT, fetch_seconds=seconds, fetch_redirects=redirects)
+    return ImageSettings(
+        max_image_bytes=LIMIT,
+        fetch_seconds=seconds,
+        fetch_redirects=redirects,
+        media_allow_private=True,
+    )
 
 
 def reference(address: str | bytes) -> ImageRef:
@@ -93,12 +98,6 @@ async def test_no_cookie_of_one_image_is_sent_for_another() -> None:
     assert "cookie" not in "".join(host.heads).lower()
 
 
-async def test_a_proxy_in_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
-    async with serving(a=good(PICTURE)) as host:
-        assert (await fetch(f"{host.url}/a")).data == PICTURE
-
-
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 async def test_redirects_are_followed(status: int) -> None:
     async with serving(a=redirecting("/b?x=1", status), b=good(PICTURE)) as host:
@@ -107,7 +106,7 @@ async def test_redirects_are_followed(status: int) -> None:
 
 async def test_redirects_end_at_the_limit() -> None:
     hops = {f"hop{number}": redirecting(f"/hop{number + 1}") for number in range(3)}
-    async with serving(**hops, hop3=good(PICTURE)) as host:
+    async with serving(None, **hops, hop3=good(PICTURE)) as host:
         assert (await fetch(f"{host.url}/hop0", limits(redirects=3))).data == PICTURE
         error = await refused(f"{host.url}/hop0", limits(redirects=2))
     assert error.code == "too_many_redirects"
@@ -128,7 +127,7 @@ async def test_a_redirect_in_a_circle_ends() -> None:
         ("http://me:secret@127.0.0.1/", "invalid_url"),
         ("http://127.0.0.1:99999/", "invalid_url"),
         ("http://127.0.0.1:0/", "invalid_url"),
-        ("http://[::1", "fetch_failed"),
+        ("http://[::1", "invalid_url"),
     ],
 )
 async def test_each_redirect_passes_the_gate(location: str, code: str) -> None:
@@ -196,7 +195,7 @@ async def test_a_body_of_exactly_the_limit_is_taken() -> None:
 async def test_an_endless_body_is_cut_at_the_limit() -> None:
     num_sent = 0
 
-    async def endless(stream: anyio.abc.SocketStream, _: str) -> None:
+    async def endless(stream: anyio.abc.ByteStream, _: str) -> None:
         nonlocal num_sent
         await stream.send(b"HTTP/1.1 200 OK\r\n\r\n")
         while True:
@@ -237,7 +236,7 @@ async def test_a_host_that_breaks_the_protocol_is_to_blame(behaviour: Behaviour)
 
 
 async def test_a_connection_that_ends_without_a_word_is_a_failed_fetch() -> None:
-    async def leave(stream: anyio.abc.SocketStream, _: str) -> None:
+    async def leave(stream: anyio.abc.ByteStream, _: str) -> None:
         await stream.aclose()
 
     async with serving(a=leave) as host:
@@ -251,25 +250,25 @@ async def test_a_port_where_nobody_listens_is_a_failed_fetch() -> None:
     assert (error.code, error.retryable) == ("fetch_failed", True)
 
 
-async def _say_nothing(stream: anyio.abc.SocketStream, _: str) -> None:
+async def _say_nothing(stream: anyio.abc.ByteStream, _: str) -> None:
     await stream.receive()
 
 
-async def _drip(stream: anyio.abc.SocketStream, _: str) -> None:
+async def _drip(stream: anyio.abc.ByteStream, _: str) -> None:
     await stream.send(b"HTTP/1.1 200 OK\r\n\r\n")
     while True:
         await stream.send(b"x")
         await anyio.sleep(0.01)
 
 
-async def _drip_head(stream: anyio.abc.SocketStream, _: str) -> None:
+async def _drip_head(stream: anyio.abc.ByteStream, _: str) -> None:
     await stream.send(b"HTTP/1.1 200 OK\r\n")
     while True:
         await stream.send(b"x: y\r\n")
         await anyio.sleep(0.01)
 
 
-async def _redirect_slowly(stream: anyio.abc.SocketStream, _: str) -> None:
+async def _redirect_slowly(stream: anyio.abc.ByteStream, _: str) -> None:
     await anyio.sleep(0.06)
     await redirecting("/a")(stream, "")
 

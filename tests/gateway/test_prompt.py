@@ -27,13 +27,13 @@ DATA = bytes(range(256)) + b"\xfb\xff\xfe"  # its base64 has + and / and padding
 DIGITS = base64.b64encode(DATA).decode()
 
 
-def prompt(**fields: Any) -> Prompt:
+def prompt(limits: ImageSettings = LIMITS, **fields: Any) -> Prompt:
     body = {"model": "m", "messages": [{"role": "user", "content": "hello"}]} | fields
     return make_prompt(
         parse_request(orjson.dumps(body)),
         request_id="r1",
         checkpoint=CHECKPOINT,
-        limits=LIMITS,
+        limits=limits,
         request_seconds=60.0,
         now=1000.0,
     )
@@ -123,7 +123,7 @@ def test_stop_tokens_of_the_caller_join_those_of_the_checkpoint() -> None:
 
 
 def test_wishes_that_change_logits_are_carried_over() -> None:
-    asked = {
+    asked: dict[str, Any] = {
         "min_p": 0.5,
         "frequency_penalty": -1,
         "presence_penalty": 2,
@@ -251,6 +251,14 @@ def test_other_addresses_are_refused_with_the_image_and_the_reason(url: str, cod
 
 def test_refusals_tell_nothing_of_local_files() -> None:
     assert rejected("/etc/hostname").message == rejected("/no/such/file").message
+
+
+def test_a_file_is_an_image_only_where_a_folder_is_opened() -> None:
+    content = [image("FILE:///media/a.png")]
+    opened = LIMITS.model_copy(update={"media_folder": "/media"})
+    (reference,) = prompt(opened, messages=[{"role": "user", "content": content}]).images
+    assert reference.source == "FILE:///media/a.png"
+    assert rejected("FILE:///media/a.png").code == "unsupported_scheme"
 
 
 @pytest.mark.parametrize("num_bytes", [1998, 1999, 2000])

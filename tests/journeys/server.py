@@ -80,9 +80,9 @@ class Server:
 
 
 @contextmanager
-def running(**settings: str | int | Path) -> Iterator[Server]:
+def running(main: str = "gateway", /, **settings: str | int | Path) -> Iterator[Server]:
     """Start a gateway with these settings (port=... is FOVEA_PORT) and stop it at the end."""
-    process = start(**settings)
+    process = start(main, **settings)
     lines: list[str] = []
     try:
         server = _wait_for_ready_line(process, lines)
@@ -109,15 +109,15 @@ def _end(process: subprocess.Popen[str]) -> None:
         process.wait()
 
 
-def start(**settings: str | int | Path) -> subprocess.Popen[str]:
-    """Start `python -m gateway`; standard error is joined to its output."""
+def start(main: str = "gateway", /, **settings: str | int | Path) -> subprocess.Popen[str]:
+    """Start `python -m gateway`, or another main; standard error is joined to its output."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("FOVEA_")}
     environment |= {f"FOVEA_{name.upper()}": str(value) for name, value in settings.items()}
     environment.setdefault("FOVEA_PORT", "0")
     # Threads that wait for each other suffer most on a busy machine.
     environment.setdefault("FOVEA_THREADS_PER_WORKER", "1")
     return subprocess.Popen(
-        [sys.executable, "-m", "gateway"],
+        [sys.executable, "-m", main],
         env=environment,
         cwd=ROOT,
         stdout=subprocess.PIPE,

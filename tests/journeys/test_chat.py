@@ -1,16 +1,13 @@
 """The main job: a picture and a question in, the right answer out, through the official client."""
 
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, ClassVar
+from typing import Any
 
 import anyio
 import pytest
 from openai.types.chat import ChatCompletion
 
 from tests.journeys.server import Server
-from tests.pictures import draw_shape, encoded, image_part, text_part
+from tests.pictures import draw_shape, image_part, text_part
 
 pytestmark = pytest.mark.slow
 
@@ -119,51 +116,6 @@ def test_images_may_stand_in_any_message_and_order(demo: Server) -> None:
     assert answer.usage.prompt_tokens_details is not None
     # 160 x 128 pixels are 5 x 4 merged patches, twice.
     assert answer.usage.prompt_tokens_details.model_dump()["image_tokens"] == 40
-
-
-class _Pictures(BaseHTTPRequestHandler):
-    files: ClassVar = {"/one.jpg": encoded(draw_shape("red", "circle"), "JPEG")}
-
-    def do_GET(self) -> None:
-        if self.path == "/moved":
-            self.send_response(302)
-            self.send_header("location", "/one.jpg")
-            self.end_headers()
-        elif self.path in self.files:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(self.files[self.path])
-        else:
-            self.send_error(404)
-
-    def log_request(self, *arguments: object) -> None:
-        """Stay silent."""
-
-
-@pytest.fixture(scope="module")
-def host() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Pictures)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-
-
-@pytest.mark.parametrize("path", ["/one.jpg", "/moved"])
-def test_an_image_is_fetched_from_its_address(demo: Server, host: str, path: str) -> None:
-    part = {"type": "image_url", "image_url": {"url": host + path}}
-    answer = ask(demo, part, text_part(QUESTION))
-    assert answer.choices[0].message.content == "circle"
-
-
-def test_a_missing_remote_image_is_the_callers_error(demo: Server, host: str) -> None:
-    part = {"type": "image_url", "image_url": {"url": f"{host}/none.png"}}
-    body = {"model": demo.model, "messages": [{"role": "user", "content": [part]}]}
-    response = demo.post(body)
-    assert 400 <= response.status_code < 500
-    error = response.json()["error"]
-    assert error["image_index"] == 0
-    assert error["stage"] == "fetch"
 
 
 def test_max_tokens_ends_with_length(demo: Server) -> None:

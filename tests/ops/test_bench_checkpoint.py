@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from ops.bench.make_checkpoint import make_checkpoint
+from workers.families import load_layout
 
 pytestmark = pytest.mark.slow
 
@@ -72,3 +73,11 @@ def test_text_survives_the_tokenizer(folder: Path) -> None:
     tokenizer = AutoProcessor.from_pretrained(folder).tokenizer
     text = "def parse(self, x):\n\treturn é + 1  # 日本 12345\n"
     assert tokenizer.decode(tokenizer(text).input_ids) == text
+
+
+def test_a_light_tower_attends_to_windows_alone_and_loads(tmp_path: Path) -> None:
+    make_checkpoint(tmp_path, num_tower_layers=1)
+    model: Any = AutoModelForImageTextToText.from_pretrained(tmp_path)
+    assert len(model.model.visual.blocks) == 1
+    assert list(model.config.vision_config.fullatt_block_indexes) == []
+    assert load_layout(tmp_path).plan((280, 140), "cpu").num_tokens == 50

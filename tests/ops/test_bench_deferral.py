@@ -113,6 +113,7 @@ def test_one_of_the_owners_is_the_engine() -> None:
 def test_both_gateways_serve_and_answer_alike() -> None:
     command = [sys.executable, "-m", "ops.bench.deferral", str(DEMO_MODEL), "serve"]
     options = ["--owners", "2", "--rounds", "1", "--requests", "1", "--in-flight", "1"]
+    options += ["--sets", "1x1536x1024"]
     printed = subprocess.run([*command, *options], capture_output=True, text=True, check=True)
-    assert printed.stdout.count("answers are equal") == 3
-    assert printed.stdout.count("failed: 0") == 6
+    assert printed.stdout.count("answers are equal") == 1
+    assert printed.stdout.count("failed: 0") == 2

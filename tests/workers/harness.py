@@ -119,6 +119,7 @@ def children() -> list[int]:
 def start_message(model: str, roles: tuple[str, ...]) -> Start:
     """What a worker on the CPU is told; limits that nothing of the tests comes near."""
     return Start(
+        index=9,
         name="worker-9",
         device="cpu",
         roles=roles,
@@ -128,10 +129,13 @@ def start_message(model: str, roles: tuple[str, ...]) -> Start:
         log_level="info",
         max_context_tokens=0,
         max_vision_batch_patches=64,
+        feature_pool_bytes=0,
+        shares_feature_pool=False,
         kv_cache_tokens=0,
         kv_block_tokens=64,
         max_step_tokens=64,
         max_step_sequences=64,
+        prefix_cache=True,
         digest_key=bytes(32),
     )
 
@@ -176,6 +180,7 @@ def prompt_job(
     )
     return GenerateJob(
         job_id=job_id,
+        salt=b"",
         token_ids=np.asarray(prompt, "<i4").tobytes(),
         spans=spans,
         sampling=sampling,

@@ -6,8 +6,8 @@ import threading
 import msgspec
 
 from workers.arena import Arena, Arenas
-from workers.messages import Encoded, EncodeJob, Failed, Finished, FromWorker, GenerateJob
-from workers.stage import Stage
+from workers.messages import Encoded, EncodeJob, Failed, Finished, FromWorker
+from workers.stage import Answering, Stage
 from workers.wire import Channel, Splitter
 from workers.worker import Worker
 
@@ -27,7 +27,7 @@ class Peer:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._worker: Worker
 
-    def start(self, vision: Stage[EncodeJob] | None, language: Stage[GenerateJob] | None) -> None:
+    def start(self, vision: Stage[EncodeJob] | None, language: Answering | None) -> None:
         self._worker = Worker(self.channel, vision, language)
         self._thread.start()
 

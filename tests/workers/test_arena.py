@@ -6,8 +6,9 @@ import random
 
 import pytest
 
-from workers.arena import ALIGNMENT, Arena, Arenas, ArenaTooSmall, BadRegion
+from workers.arena import Arena, Arenas
 from workers.messages import Region
+from workers.ranges import ALIGNMENT, ArenaTooSmall, BadRegion
 
 SIZE = 64 * ALIGNMENT
 

@@ -113,7 +113,11 @@ def test_garbage_ends_the_worker_that_sent_it_and_nothing_else(garbage: str) -> 
 
 
 def test_events_of_jobs_that_nobody_sent_are_dropped() -> None:
-    frames = READY + pack(Taken(job_id="ghost")) + pack(Tokens(job_id="ghost", token_ids=(1,)))
+    frames = (
+        READY
+        + pack(Taken(job_id="ghost", is_copied=True, transfer_seconds=0.0))
+        + pack(Tokens(job_id="ghost", token_ids=(1,)))
+    )
     frames += pack(Failed(job_id="ghost", kind="internal", message="boo"))
     frames += pack(Loading(done=1, total=1))
 

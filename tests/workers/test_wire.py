@@ -25,7 +25,12 @@ def generate_job(job_id: str, token_ids: bytes) -> GenerateJob:
         temperature=0.0, top_p=1.0, top_k=0, seed=1, max_tokens=1, stop_token_ids=()
     )
     return GenerateJob(
-        job_id=job_id, token_ids=token_ids, spans=(), sampling=sampling, seconds_left=1.0
+        job_id=job_id,
+        salt=b"",
+        token_ids=token_ids,
+        spans=(),
+        sampling=sampling,
+        seconds_left=1.0,
     )
 
 

@@ -29,10 +29,15 @@ from workers.worker import MAX_FAULTS_IN_A_ROW
 RAISE, FAIL, SLOW = 63, 91, 31
 
 
-class Broken:
+class Broken(FakeLanguage):
     """A stage that always has something to do and always raises."""
 
-    busy = True
+    def __init__(self) -> None:
+        pass
+
+    @property
+    def busy(self) -> bool:
+        return True
 
     def put(self, job: GenerateJob) -> None:
         pass

@@ -92,7 +92,8 @@ class PackedAttention:
     """Attention of one step; see `workers.families.decoder.Attention`.
 
     Made of torch operations that every device has. Lengths are Python numbers, so no layer
-    waits for the device.
+    waits for the device. In each layer all rows are kept before any row looks back, because the
+    scheduler lets a sequence share blocks that another one fills in the same step.
     """
 
     cache: KvCache

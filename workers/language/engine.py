@@ -1,7 +1,8 @@
-"""`GenerateJob` in; `Taken`, `Tokens` and one `Finished` or `Failed` out: continuous batching."""
+"""Continuous batching: `GenerateJob` in; `Taken`, `Started`, `Tokens` and one last event out."""
 
 import logging
 import time
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -9,8 +10,11 @@ import torch
 from workers.arena import Arenas
 from workers.families import Layout
 from workers.families.decoder import Decoder
+from workers.features import ELSEWHERE, Home
 from workers.language.blocks import BlockPool
+from workers.language.embeddings import EmbeddingReader
 from workers.language.inputs import InputBuilder
+from workers.language.prefix import BlockKeys
 from workers.language.prompts import JobRefused, Prompt, PromptReader
 from workers.language.runner import Runner, default_kv_tokens
 from workers.language.sampler import Choice, Sampler
@@ -22,6 +26,9 @@ from workers.messages import (
     Finished,
     FromWorker,
     GenerateJob,
+    MapPool,
+    PoolMapped,
+    Started,
     Stats,
     Taken,
     Tokens,
@@ -36,7 +43,8 @@ class Engine:
     """Answers many prompts at once, one step at a time.
 
     Not thread safe: one loop calls `put`, `abort` and `step`. Every job that was put ends in
-    exactly one `Finished` or `Failed`, which a later `step` returns.
+    exactly one `Finished` or `Failed`, which a later `step` returns. A prompt that begins like an
+    earlier one takes over what is known of it, images included.
     """
 
     def __init__(  # noqa: PLR0913 - the limits are the fields of `Start`, by name
@@ -50,6 +58,9 @@ class Engine:
         max_step_tokens: int,
         max_step_sequences: int,
         max_context_tokens: int,
+        prefix_cache: bool,
+        digest_key: bytes,
+        home: Home = ELSEWHERE,
     ) -> None:
         """Allocate the KV cache; 0 means from free memory, and what the checkpoint allows."""
         allowed = layout.max_context_tokens
@@ -59,11 +70,18 @@ class Engine:
         self.kv_cache_tokens = num_blocks * kv_block_tokens
         self.max_context_tokens = min(allowed, self.kv_cache_tokens)
         self._runner = Runner(decoder, num_blocks, kv_block_tokens)
-        self._reader = PromptReader(decoder, layout, arenas, self.max_context_tokens)
+        self._embeddings = EmbeddingReader(decoder, arenas, home)
+        self._reader = PromptReader(decoder, layout, self._embeddings, self.max_context_tokens)
         self._builder = InputBuilder(decoder, self._runner.cache)
         self._blocks = BlockPool(num_blocks, kv_block_tokens)
-        self._scheduler = Scheduler(self._blocks, max_step_tokens, max_step_sequences)
+        # Beside all anchors, the longest sequence finds room.
+        num_longest = self._blocks.num_missing((), self.max_context_tokens)
+        self._scheduler = Scheduler(
+            self._blocks, max_step_tokens, max_step_sequences, num_blocks - num_longest
+        )
         self._sampler = Sampler(max_step_sequences)
+        self._prefix_cache = prefix_cache
+        self._digest_key = digest_key
         self._sequences: dict[str, Sequence] = {}
         self._prompts: dict[str, Prompt] = {}
         self._outbox: list[FromWorker] = []
@@ -75,26 +93,53 @@ class Engine:
         return bool(self._sequences or self._outbox)
 
     def put(self, job: GenerateJob) -> None:
-        """Queue a job. Its embeddings are copied before this returns."""
+        """Queue a job. Embeddings that it needs are copied before this returns, or read in place.
+
+        The latter are needed to the end, for a sequence that was preempted is computed anew.
+        """
         assert job.job_id not in self._sequences, f"job {job.job_id} was put twice"
         try:
             prompt = self._reader.read(job)
+            sequence = self._sequence(job, prompt)
+            num_known = self._scheduler.num_anchorable_tokens(sequence)
+            known = [span for span in job.spans if span.start + span.num_tokens <= num_known]
+            found = self._reader.read_pictures(job.spans[len(known) :])
         except JobRefused as error:
             self._outbox.append(Failed(job_id=job.job_id, kind=error.kind, message=error.message))
             return
+        self._sequences[job.job_id] = sequence
+        self._prompts[job.job_id] = replace(prompt, pictures=found.pictures)
+        # What the known images gave is held from now on: their embeddings will be gone.
+        num_anchored_tokens = known[-1].start + known[-1].num_tokens if known else 0
+        self._scheduler.add(sequence, num_anchored_tokens)
+        self._outbox.append(
+            Taken(
+                job_id=job.job_id,
+                is_copied=found.is_copied,
+                transfer_seconds=found.transfer_seconds,
+            )
+        )
+
+    def _sequence(self, job: GenerateJob, prompt: Prompt) -> Sequence:
         num_prompt_tokens = len(prompt.token_ids)
-        sequence = Sequence(
+        keys = BlockKeys(self._digest_key, job.salt, job.spans, self._blocks.block_tokens)
+        return Sequence(
             job_id=job.job_id,
             token_ids=prompt.token_ids.copy(),
             num_prompt_tokens=num_prompt_tokens,
             sampling=job.sampling,
             max_tokens=min(num_prompt_tokens + job.sampling.max_tokens, self.max_context_tokens),
             deadline=time.monotonic() + job.seconds_left,
+            keys=keys if self._prefix_cache else None,
         )
-        self._sequences[job.job_id] = sequence
-        self._prompts[job.job_id] = prompt
-        self._scheduler.add(sequence)
-        self._outbox.append(Taken(job_id=job.job_id))
+
+    def map_pool(self, message: MapPool) -> PoolMapped:
+        """Map memory that holds embeddings of another worker."""
+        return self._embeddings.map(message)
+
+    def drop_pool(self, number: int) -> None:
+        """Let such memory go; no job that was put needs it."""
+        self._embeddings.drop(number)
 
     def abort(self, job_id: str) -> None:
         """End a job and free what it holds; unknown or ended jobs are no error."""
@@ -150,6 +195,11 @@ class Engine:
             logger.error("job %s: no finite logits", sequence.job_id)
             self._fail(sequence, "not_finite", "the model gave no finite scores")
             return
+        if not sequence.num_completion_tokens:
+            num_cached_tokens = sequence.num_cached_tokens
+            self._outbox.append(
+                Started(job_id=sequence.job_id, num_cached_tokens=num_cached_tokens)
+            )
         reason = sequence.accept(choice.token_id)
         if reason != "stop":
             self._outbox.append(_tokens(sequence, choice))
@@ -164,7 +214,6 @@ class Engine:
                 job_id=sequence.job_id,
                 reason=reason,
                 num_prompt_tokens=sequence.num_prompt_tokens,
-                num_cached_tokens=sequence.num_cached_tokens,
                 num_completion_tokens=sequence.num_completion_tokens,
             )
         )
@@ -193,7 +242,8 @@ class Engine:
             Stats(
                 num_running=self._scheduler.num_running,
                 num_waiting=self._scheduler.num_waiting,
-                kv_used_tokens=self._blocks.num_taken_tokens,
+                kv_used_tokens=self._blocks.num_held_tokens,
+                kv_cached_tokens=self._blocks.num_kept_tokens,
                 num_images_waiting=0,
             )
         )

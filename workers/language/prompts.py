@@ -1,5 +1,6 @@
-"""A `GenerateJob` in, its `Prompt` out: images copied out of the arena, positions worked out."""
+"""A `GenerateJob` in, its `Prompt` out: images brought to the device, positions worked out."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,10 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workers.arena import Arenas, BadRegion
 from workers.families import Layout
 from workers.families.decoder import Decoder
+from workers.language.embeddings import EmbeddingReader, EmbeddingsLost, Found
 from workers.messages import BIAS_FIELDS, FailKind, GenerateJob, Sampling, Span
+from workers.ranges import BadRegion
 
 
 class JobRefused(Exception):
@@ -34,7 +36,11 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What a job brings, checked and on the device."""
+    """What a job brings, checked and on the device.
+
+    Images that are known from earlier prompts, which nobody has to compute, are not among its
+    pictures.
+    """
 
     token_ids: list[int]
     positions: np.ndarray[Any, np.dtype[np.int64]]  # [axes, tokens]
@@ -43,19 +49,28 @@ class Prompt:
 
 
 @dataclass(frozen=True, slots=True)
+class Pictures:
+    """Images of a prompt, ready to be computed with."""
+
+    pictures: tuple[Picture, ...]
+    is_copied: bool  # whether their regions are not needed any more
+    transfer_seconds: float  # time to copy them
+
+
+@dataclass(frozen=True, slots=True)
 class PromptReader:
     """Reads prompts for one engine."""
 
     decoder: Decoder
     layout: Layout
-    arenas: Arenas
+    embeddings: EmbeddingReader
     max_context_tokens: int
 
     def read(self, job: GenerateJob) -> Prompt:
-        """Check a job and copy what it points to.
+        """Check a job, whose pictures are not read yet.
 
         Raises:
-            JobRefused: the prompt is too long, or spans, shapes or sizes do not fit together.
+            JobRefused: the prompt is too long, or the spans do not fit it.
         """
         if len(job.token_ids) % 4:
             raise JobRefused("internal", "the token ids are no whole int32 numbers")
@@ -63,13 +78,28 @@ class PromptReader:
         self._check_ids(ids)
         self._check_sampling(job.sampling)
         _check_order(job.spans, len(ids))
-        pictures = tuple(self._read_picture(span) for span in job.spans)
         try:
             spans = [(span.start, span.grid) for span in job.spans]
             positions, offset = self.layout.positions(len(ids), spans)
         except ValueError as error:
             raise JobRefused("internal", "the images' grids do not fit the prompt") from error
-        return Prompt(ids.tolist(), positions, offset, pictures)
+        return Prompt(ids.tolist(), positions, offset, ())
+
+    def read_pictures(self, spans: Sequence[Span]) -> Pictures:
+        """Copy the embeddings of images, unless they lie in this process.
+
+        Raises:
+            JobRefused: shapes or sizes do not fit together, or the embeddings are gone.
+        """
+        began_at = time.monotonic()
+        found = [self._read(span) for span in spans]
+        if any(each.is_copied for each in found):
+            self.embeddings.wait()
+        return Pictures(
+            pictures=tuple(map(_picture, spans, found)),
+            is_copied=all(each.is_copied for each in found),
+            transfer_seconds=time.monotonic() - began_at,
+        )
 
     def _check_ids(self, ids: np.ndarray[Any, np.dtype[np.int32]]) -> None:
         if not len(ids):
@@ -94,8 +124,7 @@ class PromptReader:
                     f"{name}: the model's tokens are 0 to {self.decoder.vocab_size - 1}",
                 )
 
-    def _read_picture(self, span: Span) -> Picture:
-        """Copy one image's embeddings to the device, in the decoder's dtype."""
+    def _read(self, span: Span) -> Found:
         reference, decoder = span.embeddings, self.decoder
         expected = (1 + decoder.num_deepstack_levels, span.num_tokens, decoder.hidden_size)
         if reference.shape != expected:
@@ -103,18 +132,21 @@ class PromptReader:
         dtype = getattr(torch, reference.dtype, None)
         if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
             raise JobRefused("internal", f"embeddings of type {reference.dtype!r}")
-        count = int(np.prod(expected))
+        num_bytes = int(np.prod(expected)) * dtype.itemsize
+        if reference.region.num_bytes < num_bytes:
+            raise JobRefused(
+                "internal", f"embeddings are {reference.region.num_bytes} bytes, not {num_bytes}"
+            )
         try:
-            content = self.arenas.view(reference.region)
+            return self.embeddings.read(reference, dtype)
         except BadRegion as error:
             raise JobRefused("internal", str(error)) from error
-        if content.nbytes < count * dtype.itemsize:
-            raise JobRefused(
-                "internal", f"embeddings are {content.nbytes} bytes, not {count * dtype.itemsize}"
-            )
-        shared = torch.frombuffer(content, dtype=dtype, count=count).view(expected)
-        own = shared.to(decoder.device, decoder.dtype, copy=True)
-        return Picture(span.start, span.start + span.num_tokens, own)
+        except EmbeddingsLost as error:
+            raise JobRefused("lost", str(error)) from error
+
+
+def _picture(span: Span, found: Found) -> Picture:
+    return Picture(span.start, span.start + span.num_tokens, found.embeddings)
 
 
 def _check_order(spans: Sequence[Span], num_tokens: int) -> None:

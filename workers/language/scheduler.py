@@ -42,10 +42,23 @@ class Scheduler:
     read in chunks. A sequence gets the blocks of all its known tokens when it is admitted; when
     a growing answer finds no free block, the youngest running sequence gives its blocks up and
     is computed anew later. The oldest never does, so there is always progress.
+
+    A block can be shared as soon as a step is to fill it, also by a sequence that starts in the
+    same step: in each layer, all of a step's keys and values are written before any are read.
+    Nobody writes to a block that is shared, because only full ones are, and the last token of a
+    sequence is always computed.
     """
 
-    def __init__(self, blocks: BlockPool, max_step_tokens: int, max_step_sequences: int) -> None:
+    def __init__(
+        self,
+        blocks: BlockPool,
+        max_step_tokens: int,
+        max_step_sequences: int,
+        max_anchored_blocks: int = 0,
+    ) -> None:
+        """At least a longest sequence's blocks must be there beside `max_anchored_blocks`."""
         self._blocks = blocks
+        self._max_anchored_blocks = max_anchored_blocks
         self._max_step_tokens = max_step_tokens
         # All that run may decode in one step, so the newest tokens never exceed the budget.
         self._max_running = min(max_step_sequences, max_step_tokens)
@@ -55,20 +68,34 @@ class Scheduler:
 
     @property
     def num_running(self) -> int:
-        """Sequences that hold blocks."""
+        """Sequences that take part in steps."""
         return len(self._running)
 
     @property
     def num_waiting(self) -> int:
-        """Sequences that hold none."""
+        """Sequences that do not, and hold no blocks but anchored ones."""
         return len(self._waiting)
 
     def __iter__(self) -> Iterator[Sequence]:
         yield from self._running
         yield from self._waiting
 
-    def add(self, sequence: Sequence) -> None:
-        """Queue a sequence behind all others."""
+    def num_anchorable_tokens(self, sequence: Sequence) -> int:
+        """Tokens at the beginning of a new sequence that are known and may be anchored."""
+        anchored = sum(each.num_anchored_blocks for each in self)
+        num_blocks = min(len(self._find(sequence)), self._max_anchored_blocks - anchored)
+        return num_blocks * self._blocks.block_tokens
+
+    def add(self, sequence: Sequence, num_anchored_tokens: int = 0) -> None:
+        """Queue a sequence behind all others.
+
+        The blocks of its first `num_anchored_tokens`, which `num_anchorable_tokens` allows, are
+        its own from now on to its end: nothing will ever ask to compute these tokens.
+        """
+        count = self._blocks.num_missing((), num_anchored_tokens)
+        sequence.block_ids = self._find(sequence)[:count]
+        sequence.num_anchored_blocks = count
+        self._blocks.share(sequence.block_ids)
         self._waiting.append(sequence)
 
     def remove(self, sequence: Sequence, is_finite: bool) -> None:
@@ -77,11 +104,9 @@ class Scheduler:
         Attention gives padding the weight zero, but zero times NaN is NaN: blocks whose content
         was not seen to be finite are zeroed before another sequence computes with them.
         """
-        if sequence in self._running:
-            self._running.remove(sequence)
-            self._release(sequence, is_finite)
-        else:
-            self._waiting.remove(sequence)
+        (self._running if sequence in self._running else self._waiting).remove(sequence)
+        sequence.num_anchored_blocks = 0
+        self._release(sequence, is_finite)
 
     def pick(self) -> Step | None:
         """The next step, with the blocks that it writes to taken; None when nothing can run."""
@@ -96,14 +121,17 @@ class Scheduler:
 
     def check(self) -> None:
         """Assert the invariants; costs time in proportion to the number of blocks."""
-        self._blocks.check(sequence.block_ids for sequence in self._running)
+        self._blocks.check([sequence.block_ids for sequence in self])
+        anchored = sum(sequence.num_anchored_blocks for sequence in self)
+        assert anchored <= self._max_anchored_blocks, "anchors leave too little room"
         assert self.num_running <= self._max_running, "too many running sequences"
         for sequence in self._running:
             room = len(sequence.block_ids) * self._blocks.block_tokens
             assert sequence.num_computed_tokens < sequence.num_tokens, "nothing left to compute"
             assert sequence.num_computed_tokens <= room, "computed more than the blocks hold"
         for sequence in self._waiting:
-            assert not sequence.block_ids, "a waiting sequence holds blocks"
+            num_held = len(sequence.block_ids)
+            assert num_held == sequence.num_anchored_blocks, "a waiting sequence holds blocks"
             assert sequence.num_computed_tokens == 0, "a waiting sequence has computed tokens"
 
     def _decode(self) -> list[Slice]:
@@ -113,7 +141,7 @@ class Scheduler:
         while index < len(self._running):  # preemption takes from the end, behind the index
             sequence = self._running[index]
             if _num_left(sequence) == 1 and self._grow(sequence):
-                slices.append(Slice(sequence, sequence.num_computed_tokens, 1))
+                slices.append(self._cut(sequence, 1))
             index += 1
         return slices
 
@@ -138,37 +166,69 @@ class Scheduler:
         for sequence in self._running:
             length = min(_num_left(sequence), budget)
             if length > 0 and _num_left(sequence) > 1:
-                slices.append(Slice(sequence, sequence.num_computed_tokens, length))
+                slices.append(self._cut(sequence, length))
                 budget -= length
         return budget
 
     def _admit(self, slices: list[Slice], budget: int) -> None:
         """Start waiting sequences in order, as long as the next one fits."""
-        while budget > 0 and self._waiting and self._fits(self._waiting[0]):
+        while budget > 0 and self._waiting and len(self._running) < self._max_running:
+            known = self._find(self._waiting[0])
+            if not self._fits(self._waiting[0], known):
+                return
             sequence = self._waiting.popleft()
-            missing = self._blocks.num_missing(sequence.block_ids, sequence.num_tokens)
-            sequence.block_ids += self._blocks.take(missing)
+            self._start(sequence, known)
             self._running.append(sequence)
             length = min(_num_left(sequence), budget)
-            slices.append(Slice(sequence, sequence.num_computed_tokens, length))
+            slices.append(self._cut(sequence, length))
             budget -= length
 
-    def _fits(self, sequence: Sequence) -> bool:
-        """Whether the sequence may run beside those that do.
+    def _fits(self, sequence: Sequence, known: list[int]) -> bool:
+        """Whether there are blocks for a sequence, of which those of the beginning are known.
 
         A block for each running sequence stays free, or the newcomer would be preempted at once.
         """
-        if len(self._running) >= self._max_running:
-            return False
-        missing = self._blocks.num_missing(sequence.block_ids, sequence.num_tokens)
+        missing = self._blocks.num_missing(known, sequence.num_tokens)
+        missing += self._blocks.num_kept_among(known)
         return missing + len(self._running) <= self._blocks.num_free
 
+    def _start(self, sequence: Sequence, known: list[int]) -> None:
+        """Give a sequence its blocks."""
+        size, held = self._blocks.block_tokens, len(sequence.block_ids)
+        assert known[:held] == sequence.block_ids, "an anchored block is not found any more"
+        self._blocks.share(known[held:])
+        missing = self._blocks.num_missing(known, sequence.num_tokens)
+        sequence.block_ids = known + self._blocks.take(missing)
+        sequence.num_computed_tokens = len(known) * size
+        if not sequence.num_completion_tokens:
+            sequence.num_cached_tokens = sequence.num_computed_tokens
+
+    def _find(self, sequence: Sequence) -> list[int]:
+        """Blocks that hold the beginning of a sequence, its last token excepted."""
+        if sequence.keys is None:
+            return []
+        num_blocks = (sequence.num_tokens - 1) // self._blocks.block_tokens
+        return self._blocks.find(sequence.keys.upto(sequence.token_ids, num_blocks))
+
+    def _cut(self, sequence: Sequence, length: int) -> Slice:
+        """A slice of the next tokens; the blocks that it fills can be shared from now on."""
+        piece = Slice(sequence, sequence.num_computed_tokens, length)
+        if sequence.keys is not None:
+            first, last = (at // self._blocks.block_tokens for at in (piece.start, piece.end))
+            keys = sequence.keys.upto(sequence.token_ids, last)
+            for index in range(first, last):
+                self._blocks.name(sequence.block_ids[index], keys[index])
+        return piece
+
     def _release(self, sequence: Sequence, is_finite: bool) -> None:
-        if not is_finite:
-            self._dirty_blocks += sequence.block_ids
-        self._blocks.give_back(sequence.block_ids)
-        sequence.block_ids = []
-        sequence.num_computed_tokens = 0
+        """Give back all blocks but anchored ones."""
+        first = sequence.num_anchored_blocks
+        mine = sequence.block_ids[first:]
+        num_sure = sequence.num_finite_tokens // self._blocks.block_tokens - first
+        unsure = self._blocks.give_back(mine, len(mine) if is_finite else num_sure)
+        self._dirty_blocks += unsure
+        sequence.block_ids = sequence.block_ids[:first]
+        sequence.num_computed_tokens = sequence.num_finite_tokens = 0
 
 
 def _num_left(sequence: Sequence) -> int:

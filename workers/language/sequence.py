@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from workers.language.prefix import BlockKeys
 from workers.messages import Sampling
 
 
@@ -20,8 +21,11 @@ class Sequence:
     max_tokens: int  # prompt plus answer, in tokens
     deadline: float  # monotonic seconds
     num_computed_tokens: int = 0
-    num_cached_tokens: int = 0  # prompt tokens that were not computed because they were known
+    num_finite_tokens: int = 0  # computed ones that were seen to be finite
+    num_cached_tokens: int = 0  # of the prompt, not computed because they were known
+    num_anchored_blocks: int = 0  # its first ones, which it holds from `put` to its end
     block_ids: list[int] = field(default_factory=list)
+    keys: BlockKeys | None = None  # None: it shares no blocks with others
 
     @property
     def num_tokens(self) -> int:
@@ -34,7 +38,8 @@ class Sequence:
         return len(self.token_ids) - self.num_prompt_tokens
 
     def accept(self, token_id: int) -> Literal["stop", "length"] | None:
-        """Add a chosen token; the reason to end, if it is the last."""
+        """Add a token chosen by finite logits; the reason to end, if it is the last."""
+        self.num_finite_tokens = self.num_computed_tokens
         self.token_ids.append(token_id)
         if token_id in self.sampling.stop_token_ids:
             return "stop"

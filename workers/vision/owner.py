@@ -1,4 +1,4 @@
-"""The vision owner: encode jobs in, embeddings in the arena and one last event per job out."""
+"""The vision owner: encode jobs in, embeddings in their place and one last event per job out."""
 
 import logging
 import time
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from workers.arena import Arenas
+from workers.features import OwnPool
 from workers.messages import Encoded, EncodeJob, Failed, FailKind, FromWorker, Patches
 from workers.vision.batch import choose_batch
 from workers.vision.encoder import Encoder
@@ -59,18 +60,21 @@ class Owner:
         max_patches: int,
         digest_key: bytes,
         looks_ahead: bool,
+        pool: OwnPool | None = None,
     ) -> None:
         """Serve with `vision`.
 
         Args:
             vision: the tower.
-            arenas: where payloads lie and embeddings belong.
+            arenas: where payloads lie, and embeddings belong if there is no pool.
             max_patches: limit of a batch, unless it is a single image.
             digest_key: 32 secret bytes, the same in all workers of a gateway.
             looks_ahead: prepare the next batch in a thread while the tower works.
+            pool: where embeddings belong, on the tower's device.
         """
         self._vision = vision
         self._arenas = arenas
+        self._pool = pool
         self._max_patches = max_patches
         materialiser = Materialiser(vision, arenas, digest_key)
         self._preparation: Preparation = (
@@ -175,6 +179,7 @@ class Owner:
         embeddings = self._embeddings(batch)
         for prepared, embedding in zip(batch, embeddings, strict=True):
             self._write(prepared.entry.job, embedding)
+        self._wait()
         seconds = time.monotonic() - began_at
         return [
             _encoded(prepared, embedding, seconds)
@@ -203,7 +208,12 @@ class Owner:
         if embedding.shape != expected:
             message = f"embedding is {tuple(embedding.shape)}, planned was {expected}"
             raise JobFault("internal", message)
-        target_of(self._arenas, job, embedding.dtype, expected).copy_(embedding)
+        target_of(self._arenas, self._pool, job, embedding.dtype, expected).copy_(embedding)
+
+    def _wait(self) -> None:
+        """Wait until the device has written: engines of other processes read in their own time."""
+        if self._vision.device.type == "cuda":
+            torch.cuda.current_stream(self._vision.device).synchronize()
 
 
 def _check_finite(embeddings: Sequence[Tensor]) -> None:

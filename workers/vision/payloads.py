@@ -1,7 +1,8 @@
 """A job's payload in, the tensor that lies in the arena for it out, checked against its plan.
 
-Tensors are views of the arena: nothing is copied here. Patches and embeddings may come from
-callers, so what is wrong with them is a caller's mistake; pixels come from the gateway alone.
+Tensors are views of the arena, or of the owner's pool: nothing is copied here. Patches and
+embeddings may come from callers, so what is wrong with them is a caller's mistake; pixels come
+from the gateway alone.
 """
 
 from math import prod
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from workers.arena import Arenas
 from workers.families.plan import ImagePlan
+from workers.features import OwnPool
 from workers.messages import Embeddings, EncodeJob, FailKind, JpegBytes, Patches, Pixels, Region
 from workers.vision.encoder import Encoder
 
@@ -88,17 +90,27 @@ def embeddings_shape(plan: ImagePlan, vision: Encoder) -> tuple[int, int, int]:
     return (vision.num_levels, plan.num_tokens, vision.hidden_size)
 
 
-def target_of(arenas: Arenas, job: EncodeJob, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
-    """Where the job's embeddings belong, to be written.
+def target_of(
+    arenas: Arenas,
+    pool: OwnPool | None,
+    job: EncodeJob,
+    dtype: torch.dtype,
+    shape: tuple[int, ...],
+) -> Tensor:
+    """Where the job's embeddings belong, to be written: in an arena, or in the owner's own pool.
 
     Raises:
-        JobFault: the region is too small for them.
+        JobFault: the region is too small for them, or of a pool that an earlier process had.
     """
     num_bytes = prod(shape) * dtype.itemsize
     if job.target.num_bytes < num_bytes:
         message = f"the target has {job.target.num_bytes} bytes, {num_bytes} are needed"
         raise JobFault("internal", message)
-    return _tensor(arenas, job.target, dtype, shape)
+    if not job.target.pool:
+        return _tensor(arenas, job.target, dtype, shape)
+    if pool is None or pool.number != job.target.pool:
+        raise JobFault("lost", "the target went with another process")
+    return pool.view(job.target)[:num_bytes].view(dtype).view(shape)
 
 
 def _check_size(region: Region, num_bytes: int, what: str) -> None:

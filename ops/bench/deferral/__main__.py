@@ -97,8 +97,12 @@ async def serve_rows(
     rows = [_ratio_row(images, workload, ratios)]
     for target in targets:
         grown = _grown(before[target.name], stage_seconds(target), num_images)
-        failures = report["targets"][target.name]["summary"]["num_failures"]
-        rows.append(f"|  |  | {target.name}, ms per image: {grown}; failed: {failures} |")
+        summary = report["targets"][target.name]["summary"]
+        cpu_seconds = sum(summary["server_cpu_seconds_per_request"].values())
+        rows.append(
+            f"| | | {target.name}, ms per image: {grown}; CPU s per request: {cpu_seconds:.2f}; "
+            f"failed: {summary['num_failures']} | | | |"
+        )
     return rows
 
 
@@ -136,10 +140,12 @@ def serve_lines(model: Path, arguments: argparse.Namespace) -> Iterator[str]:
         with both(model, num_owners) as targets:
             yield f"| {num_owners} owners | | eager/deferred of each figure | | | |"
             seeds = count(arguments.seed)  # another for each load: no image comes twice
-            for name, sizes in SETS.items():
+            for name in arguments.sets:
+                sizes = SETS[name]
                 for concurrency in arguments.in_flight:
                     load = _workload(sizes, concurrency, arguments)
                     yield from asyncio.run(serve_rows(name, targets, load, next(seeds)))
+                load = _workload(sizes, 1, arguments)
                 num_equal = check_answers(targets, load, next(seeds))
                 yield f"| {name} | | {num_equal} of {num_equal} answers are equal | | | |"
 
@@ -162,6 +168,7 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", default=PARTS, help=", ".join(PARTS))
     parser.add_argument("--owners", type=int, nargs="+", default=(1, 2, 4))
     parser.add_argument("--in-flight", type=int, nargs="+", default=(1, 4))
+    parser.add_argument("--sets", nargs="+", default=tuple(SETS), choices=tuple(SETS))
     parser.add_argument("--requests", type=int, default=4, help="of each round and gateway")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seed", type=int, default=1)

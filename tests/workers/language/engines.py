@@ -1,21 +1,29 @@
 """Engines with small limits, and what came out of them."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from tests.workers.language.models import LentArenas, Model, Request
+from workers.features import ELSEWHERE, Home
 from workers.language.engine import Engine
 from workers.messages import Failed, Finished, FromWorker, GenerateJob, Tokens
 
 
 def make_engine(model: Model, arenas: LentArenas, **limits: int) -> Engine:
-    defaults = {
+    return make_engine_at(ELSEWHERE, model, arenas, **limits)
+
+
+def make_engine_at(home: Home, model: Model, arenas: LentArenas, **limits: int) -> Engine:
+    defaults: dict[str, Any] = {
         "kv_cache_tokens": 8192,
         "kv_block_tokens": 16,
         "max_step_tokens": 2048,
         "max_step_sequences": 16,
         "max_context_tokens": 0,
+        "prefix_cache": True,
+        "digest_key": bytes(range(32)),
     }
-    return Engine(model.decoder, model.layout, arenas, **(defaults | limits))
+    return Engine(model.decoder, model.layout, arenas, home=home, **(defaults | limits))
 
 
 def answers(events: list[FromWorker]) -> dict[str, list[int]]:

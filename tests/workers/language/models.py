@@ -4,6 +4,7 @@ import copy
 import os
 import random
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -247,6 +248,7 @@ def make_job(
     job_id: str,
     sampling: Sampling | None = None,
     seconds_left: float = 60.0,
+    salt: bytes = b"",
 ) -> GenerateJob:
     """The request as the engine takes it; greedy unless `sampling` says otherwise."""
     spans = tuple(
@@ -255,7 +257,7 @@ def make_job(
             num_tokens=tensor.shape[1],
             grid=grid,
             embeddings=arenas.store(tensor),
-            identity=bytes(16),
+            identity=blake2b(tensor.numpy().tobytes(), digest_size=16).digest(),
         )
         for start, grid, tensor in zip(
             request.starts, request.grids, request.embeddings, strict=True
@@ -264,6 +266,7 @@ def make_job(
     raw = b"".join(token.to_bytes(4, "little") for token in request.token_ids)
     return GenerateJob(
         job_id=job_id,
+        salt=salt,
         token_ids=raw,
         spans=spans,
         sampling=sampling or greedy(request.max_tokens),

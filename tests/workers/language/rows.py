@@ -16,7 +16,9 @@ from tests.workers.language.models import (
     make_job,
     positions_for_library,
 )
+from workers.features import ELSEWHERE
 from workers.language.blocks import BlockPool
+from workers.language.embeddings import EmbeddingReader
 from workers.language.inputs import InputBuilder
 from workers.language.prompts import Prompt, PromptReader
 from workers.language.runner import Runner
@@ -41,16 +43,19 @@ def packed(
     max_step_tokens: int = 2048,
     change: Callable[[Prompt], Prompt] = lambda prompt: prompt,
 ) -> tuple[Rows, int]:
-    """Logits of every row that chooses a token, and how often a sequence was preempted."""
+    """Logits of every row that chooses a token, and the steps that preempted sequences sat out."""
     arenas = LentArenas()
-    reader = PromptReader(model.decoder, model.layout, arenas, 4096)
+    embeddings = EmbeddingReader(model.decoder, arenas, ELSEWHERE)
+    reader = PromptReader(model.decoder, model.layout, embeddings, 4096)
     runner = Runner(model.decoder, num_blocks, block_tokens=2)
     builder = InputBuilder(model.decoder, runner.cache)
     scheduler = Scheduler(BlockPool(num_blocks, 2), max_step_tokens, 16)
     prompts: dict[str, Prompt] = {}
     for index, request in enumerate(requests):
         job = make_job(arenas, request, str(index))
-        prompts[str(index)] = change(reader.read(job))
+        prompts[str(index)] = change(
+            replace(reader.read(job), pictures=reader.read_pictures(job.spans).pictures)
+        )
         sequence = Sequence(
             job_id=str(index),
             token_ids=list(request.token_ids),
@@ -73,8 +78,10 @@ def _run(
     rows: Rows = {}
     num_preempted = 0
     while (step := scheduler.pick()) is not None:
+        num_preempted += any(
+            each.num_completion_tokens and not each.block_ids for each in scheduler
+        )
         if step.dirty_blocks:
-            num_preempted += 1
             runner.zero(step.dirty_blocks)
         tensors = builder.build(step, prompts)
         logits = runner.run(tensors)

@@ -37,6 +37,16 @@ from workers.messages import (
 )
 
 
+def stats(num_running: int, num_waiting: int, kv_used: int, kv_cached: int = 0) -> Stats:
+    return Stats(
+        num_running=num_running,
+        num_waiting=num_waiting,
+        kv_used_tokens=kv_used,
+        kv_cached_tokens=kv_cached,
+        num_images_waiting=0,
+    )
+
+
 class Clock:
     """Stands in for the `time` module."""
 
@@ -62,10 +72,11 @@ def test_usage_and_reason_of_a_full_answer(deep_model: Model, arenas: LentArenas
         job_id="a",
         reason="length",
         num_prompt_tokens=request.num_tokens,
-        num_cached_tokens=0,
         num_completion_tokens=request.max_tokens,
     )
-    assert events[0] == Taken(job_id="a")
+    assert isinstance(events[0], Taken)
+    assert events[0].is_copied
+    assert 0 < events[0].transfer_seconds < 1
     assert len(answers(events)["a"]) == request.max_tokens
 
 
@@ -155,7 +166,7 @@ def test_abort_ends_a_job_within_one_step(deep_model: Model, arenas: LentArenas)
     } == {"a": ("abort", 1), "c": ("abort", 0)}
     engine.abort("b")
     events = engine.step()
-    assert events[-1] == Stats(num_running=0, num_waiting=0, kv_used_tokens=0, num_images_waiting=0)
+    assert events[-1] == stats(0, 0, 0, 16)
     assert not engine.busy
 
 
@@ -213,10 +224,10 @@ def test_load_is_told_once_a_second_and_when_idle(
         reports += [event for event in engine.step() if isinstance(event, Stats)]
         clock.now += 0.3
     assert reports == [
-        Stats(num_running=1, num_waiting=1, kv_used_tokens=32, num_images_waiting=0),
-        Stats(num_running=1, num_waiting=1, kv_used_tokens=32, num_images_waiting=0),
-        Stats(num_running=1, num_waiting=0, kv_used_tokens=32, num_images_waiting=0),
-        Stats(num_running=0, num_waiting=0, kv_used_tokens=0, num_images_waiting=0),
+        stats(1, 1, 32),
+        stats(1, 1, 32),
+        stats(1, 0, 32),
+        stats(0, 0, 0, 16),
     ]
     assert engine.step() == []
 

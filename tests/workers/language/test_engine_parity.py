@@ -64,22 +64,23 @@ def test_greedy_answers_survive_preemption(
     cases: tuple[list[Request], list[list[int]]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    dirty: list[int] = []  # without aborts, only preempted sequences leave such blocks
+    preempted: set[str] = set()
     pick = Scheduler.pick
 
-    def counting(scheduler: Scheduler) -> Step | None:
+    def noting(scheduler: Scheduler) -> Step | None:
         step = pick(scheduler)
-        dirty.extend(step.dirty_blocks if step else ())
+        waiting = [each for each in scheduler if not each.block_ids]
+        preempted.update(each.job_id for each in waiting if each.num_completion_tokens)
         return step
 
-    monkeypatch.setattr(Scheduler, "pick", counting)
+    monkeypatch.setattr(Scheduler, "pick", noting)
     requests, expected = cases
     arenas = LentArenas()
     engine = make_engine(model, arenas, kv_cache_tokens=240, kv_block_tokens=2)
     jobs = [make_job(arenas, each, str(index)) for index, each in enumerate(requests)]
     found = answers(run(engine, jobs, 16))
     assert [found[str(index)] for index in range(len(requests))] == expected
-    assert dirty
+    assert preempted
 
 
 @pytest.mark.slow

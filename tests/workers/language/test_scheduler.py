@@ -75,7 +75,7 @@ def test_the_youngest_gives_way_and_comes_back_first() -> None:
         if step is None:
             break
         names = [piece.sequence.job_id for piece in step.slices]
-        preempted |= bool(step.dirty_blocks)
+        preempted |= any(each.num_completion_tokens and not each.block_ids for each in scheduler)
         order += [each.job_id for each in run(scheduler, step)]
         scheduler.check()
         assert "a" in names or "a" in order
@@ -112,7 +112,7 @@ def test_an_aborted_sequence_leaves_its_blocks_to_be_zeroed() -> None:
     step = scheduler.pick()
     assert step is not None
     assert len(held) == 2
-    assert step.dirty_blocks == held
+    assert sorted(step.dirty_blocks) == sorted(held)
     run(scheduler, step)
     later = scheduler.pick()
     assert later is not None
