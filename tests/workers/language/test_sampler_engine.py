@@ -16,7 +16,16 @@ from tests.workers.language.models import (
     make_request,
 )
 from tests.workers.language.wishes import make_sequence, make_wish, wished_scores
-from workers.messages import Failed, Finished, FromWorker, GenerateJob, Likelihood, Sampling, Tokens
+from workers.messages import (
+    Failed,
+    Finished,
+    FromWorker,
+    GenerateJob,
+    Likelihood,
+    Sampling,
+    Started,
+    Tokens,
+)
 
 NUM_TOKENS = 12
 # Random weights repeat nothing by themselves; with these likely, they do.
@@ -177,3 +186,15 @@ def test_a_token_that_the_model_lacks_is_refused_and_harms_nobody(
     assert bad.kind == "bad_input"
     assert next(iter(wish)) in bad.message
     assert isinstance(ends["good"], Finished)
+
+
+def test_choices_of_one_prompt_compute_it_once(deep_model: Model, arenas: LentArenas) -> None:
+    request = replace(make_request(deep_model, 56, 2), max_tokens=3)
+    jobs = [
+        make_job(arenas, request, str(seed), make_wish(temperature=1.0, seed=seed, max_tokens=3))
+        for seed in range(4)
+    ]
+    events = run(make_engine(deep_model, arenas, kv_block_tokens=4), jobs, 4)
+    cached = [event.num_cached_tokens for event in events if isinstance(event, Started)]
+    assert cached == [0] + [4 * ((request.num_tokens - 1) // 4)] * 3
+    assert len({tuple(answer) for answer in answers(events).values()}) > 1
