@@ -166,8 +166,8 @@ class Encoder:
 
     def _take_rooms(self, pictures: Pictures) -> Rooms | None:
         rooms: Rooms = {}
-        for owner, mine in self._placed(pictures).items():
-            taken = self._claim(owner, mine).take()
+        for claim in self._claims(pictures):
+            taken = claim.take()
             if taken is None:
                 _release(rooms)
                 return None
@@ -178,31 +178,52 @@ class Encoder:
         """Owners in ascending order, so that two requests never wait for each other."""
         rooms: Rooms = {}
         with ExitStack() as undo:
-            for owner, mine in self._placed(pictures).items():
+            for claim in self._claims(pictures):
                 with self._metrics.stage("reserve"):
-                    taken = await self._claim(owner, mine).wait()
+                    taken = await claim.wait()
                 rooms |= taken
                 for room in taken.values():
                     undo.callback(room.release)
             undo.pop_all()
         return rooms
 
-    def _placed(self, pictures: Pictures) -> dict[int, list[Picture]]:
-        """Pictures by owner, in ascending order of these."""
+    def _claims(self, pictures: Pictures) -> list[Claim]:
+        """One for each owner of the pictures, in ascending order of these.
+
+        How busy owners are decides where images go, but not whether a request can be served.
+
+        Raises:
+            CallerError: the pictures do not fit into the owners' memory, however long one waits.
+            NotReady: they do not, but an owner is missing; or there is none.
+        """
+        loads = self.loads()
+        claims = self._placed(pictures, loads)
+        if not all(claim.fits for claim in claims):
+            claims = self._placed(pictures, dict.fromkeys(loads, 0.0))
+            self._check_fit(claims)
+        return claims
+
+    def _check_fit(self, claims: Sequence[Claim]) -> None:
+        owners = [view for view in self._pool.fleet().workers if "vision" in view.roles]
+        if not all(view.ready for view in owners) and not all(claim.fits for claim in claims):
+            raise NotReady("a worker whose memory the images need is starting; try again")
+        for claim in claims:
+            claim.check()
+
+    def _placed(self, pictures: Pictures, loads: Mapping[int, float]) -> list[Claim]:
         engines = self._dispatcher.engines()
         with self._metrics.stage("place"):
             tasks = tuple(picture.task for picture in pictures.values())
-            owners = place(tasks, self._owners(), engines).owners
+            owners = place(tasks, self._owners(loads), engines).owners
         by_owner: dict[int, list[Picture]] = {owner: [] for owner in sorted(set(owners.values()))}
         for picture in pictures.values():
             by_owner[owners[picture.task.index]].append(picture)
-        return by_owner
+        return [self._claim(owner, mine) for owner, mine in by_owner.items()]
 
-    def _owners(self) -> tuple[Candidate, ...]:
+    def _owners(self, loads: Mapping[int, float]) -> tuple[Candidate, ...]:
         views = self._pool.fleet().holding("vision")
         if not views:
             raise NotReady("no worker with the role vision is ready")
-        loads = self.loads()
         return tuple(Candidate(view.index, view.name, loads[view.index]) for view in views)
 
     def loads(self) -> dict[int, float]:

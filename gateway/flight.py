@@ -165,14 +165,15 @@ class Pilot:
         decode_pool: DecodePool,
         payloads: Payloads,
         metrics: Metrics,
-        limit_seconds: float,
+        request_seconds: float,
     ) -> None:
-        """`limit_seconds` is what the way of one image may take."""
+        """`request_seconds` is the time limit of a request."""
         self.payloads = payloads
         self._dispatcher = dispatcher
         self._decode_pool = decode_pool
         self._metrics = metrics
-        self._limit_seconds = limit_seconds
+        # Whoever joins a flight at the end of its first request's time has as much time again.
+        self._limit_seconds = 2 * request_seconds
 
     async def fly(self, flight: Flight, request_id: str) -> Encoded:
         """Decode the image in its request's turn, and have its owner encode it.

@@ -9,7 +9,7 @@ from gateway.flight import Room
 from gateway.lease import Lease
 from workers.arena import Arena
 from workers.messages import Region
-from workers.ranges import Allocator, ArenaTooSmall, MemoryGone, aligned
+from workers.ranges import Allocator, MemoryGone, aligned
 
 Rooms = dict[bytes, Room]  # by source digest
 
@@ -37,8 +37,27 @@ class Claim:
     store: EmbeddingStore
     needs: Sequence[Need]
 
+    @property
+    def fits(self) -> bool:
+        """Whether the rooms could be had if nobody else held any."""
+        return all(num_bytes <= memory.num_bytes for memory, num_bytes in self._demands())
+
+    def check(self) -> None:
+        """Raise CallerError if the claim does not fit."""
+        for memory, num_bytes in self._demands():
+            if num_bytes > memory.num_bytes:
+                raise CallerError(
+                    "the images do not fit into memory together: "
+                    f"{num_bytes} bytes are needed; the limit is {memory.num_bytes}",
+                    param="messages",
+                    code="images_too_large",
+                )
+
     def take(self) -> Rooms | None:
-        """The rooms, if they can be had at once."""
+        """The rooms, if they can be had at once; asked only where they fit.
+
+        Else all that is kept would be given up for nothing.
+        """
         place = self.store.place(self.owner)
         if place is self.arena:
             whole = self.store.take(self.owner, sum(map(aligned, self._all_bytes)))
@@ -53,20 +72,13 @@ class Claim:
         return self._cut(payloads, place, embeddings)
 
     async def wait(self) -> Rooms:
-        """The rooms, after a wait in line.
+        """The rooms, after a wait in line; asked only where they fit.
 
         Raises:
-            CallerError: they can never be had.
             NotReady: the owner's process ended.
         """
         try:
             return await self._wait()
-        except ArenaTooSmall as error:
-            raise CallerError(
-                f"the images do not fit into memory together: {error}",
-                param="messages",
-                code="images_too_large",
-            ) from error
         except MemoryGone as error:
             raise NotReady("the image's owner is starting; try again") from error
 
@@ -82,6 +94,14 @@ class Claim:
             self.arena.free(payloads)
             raise
         return self._cut(payloads, place, embeddings)
+
+    def _demands(self) -> list[tuple[Allocator, int]]:
+        """How many bytes are needed of which memory."""
+        place = self.store.place(self.owner)
+        if place is self.arena:
+            return [(place, sum(map(aligned, self._all_bytes)))]
+        payloads, embeddings = self._payload_bytes, self._embedding_bytes
+        return [(self.arena, sum(map(aligned, payloads))), (place, sum(map(aligned, embeddings)))]
 
     @property
     def _payload_bytes(self) -> list[int]:

@@ -26,6 +26,7 @@ from workers.ranges import Allocator
 
 PER_TOKEN = 64  # bytes of embeddings
 UNIT = 64  # bytes
+REQUEST_SECONDS = 60.0
 HEADER = ImageHeader(  # nothing looks at it here
     format="PNG",
     width=9,
@@ -46,6 +47,7 @@ class Owners:
     places: list[Allocator]  # of embeddings, by worker
     sent: list[tuple[int, EncodeJob]] = field(default_factory=list)
     aborted: list[str] = field(default_factory=list)
+    missing: set[int] = field(default_factory=set)  # workers that are not ready
 
     def fleet(self) -> Fleet:
         roles = (("vision",), ("vision",), ("language",))
@@ -56,7 +58,7 @@ class Owners:
                     name=f"worker-{index}",
                     device="cpu",
                     roles=held,
-                    ready=True,
+                    ready=index not in self.missing,
                     in_flight=0,
                     embedding_bytes_per_token=PER_TOKEN,
                     max_context_tokens=100,
@@ -112,7 +114,7 @@ class House:
         self.dispatcher = Dispatcher(pool, metrics)
         self.store = EmbeddingStore(self.owners.places, share, metrics)
         self.payloads = RawBytes()
-        pilot = Pilot(self.dispatcher, DecodePool(1), self.payloads, metrics, 60.0)
+        pilot = Pilot(self.dispatcher, DecodePool(1), self.payloads, metrics, REQUEST_SECONDS)
         self.encoder = Encoder(pool, self.dispatcher, self.store, pilot, metrics)
 
     async def until_sent(self, num_jobs: int) -> list[tuple[int, EncodeJob]]:

@@ -5,10 +5,19 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.errors import CallerError, ImageRejected, WorkerLost
+from gateway.errors import ImageRejected, WorkerLost
 from gateway.flight import Flight, Picture, Room
 from gateway.lease import Lease
-from tests.gateway.house import UNIT, Caller, House, ask, encoded, pictures, run
+from tests.gateway.house import (
+    REQUEST_SECONDS,
+    UNIT,
+    Caller,
+    House,
+    ask,
+    encoded,
+    pictures,
+    run,
+)
 from workers.arena import Arena
 from workers.messages import Encoded, EncodeJob, Pixels
 
@@ -64,6 +73,18 @@ def test_a_flight_outlives_the_request_that_started_it() -> None:
         house.land(0)
         assert await second == ["red"]
         house.check_idle()
+
+    run(work())
+
+
+def test_a_flight_has_time_for_whoever_joins_when_the_first_request_runs_out_of_it() -> None:
+    async def work() -> None:
+        house = House()
+        task = ask(house, "a", "red")
+        ((_, job),) = await house.until_sent(1)
+        assert 2 * REQUEST_SECONDS - 5 < job.seconds_left <= 2 * REQUEST_SECONDS
+        house.land(0)
+        await task
 
     run(work())
 
@@ -264,17 +285,6 @@ def test_what_the_owner_cannot_read_is_sent_again_as_pixels() -> None:
         assert stages == ["source", "resized"]
         house.land(1)
         assert await task == ["red"]
-        house.check_idle()
-
-    run(work())
-
-
-def test_a_request_that_fits_no_arena_is_the_callers_mistake() -> None:
-    async def work() -> None:
-        house = House(num_units=4)
-        with pytest.raises(CallerError, match="the limit is 256") as caught:
-            await Caller(house, "a", pictures("red", num_tokens=9)).run()
-        assert caught.value.code == "images_too_large"
         house.check_idle()
 
     run(work())

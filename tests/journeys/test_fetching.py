@@ -11,9 +11,10 @@ from typing import Any
 
 import httpx
 import pytest
+from PIL import Image
 
 from tests.journeys.server import Server, running
-from tests.pictures import draw_shape, encoded, text_part
+from tests.pictures import data_uri, draw_shape, encoded, text_part
 
 pytestmark = pytest.mark.slow
 
@@ -134,6 +135,33 @@ def test_a_file_is_read_only_below_the_opened_folder(
     assert answer(ask(trusting, f"file://{folder}/square.png")) == "square"
     assert refusal(ask(trusting, "file:///etc/hostname")) == "file_unavailable"
     assert refusal(ask(demo, f"file://{folder}/square.png")) == "unsupported_scheme"
+
+
+def test_a_name_on_its_way_does_not_undo_what_was_shown_under_it_meanwhile(
+    trusting: Server, host: _Host
+) -> None:
+    def named(picture: Image.Image | None) -> dict[str, Any]:
+        url = None if picture is None else {"url": data_uri(picture)}
+        return {"type": "image_url", "image_url": url, "uuid": "cover"}
+
+    def ask_colour(*parts: dict[str, Any]) -> str:
+        content = [*parts, text_part("What colour is this?")]
+        message = {"role": "user", "content": content}
+        return answer(trusting.post({"model": trusting.model, "messages": [message]}))
+
+    red, blue = (draw_shape(colour, "circle", (147, 134)) for colour in ("red", "blue"))
+    slow = f"http://127.0.0.1:{host.server_port}/slow.jpg"
+    assert ask_colour(named(red)) == "red"
+    with ThreadPoolExecutor(1) as threads:
+        held_up = threads.submit(
+            ask_colour, named(None), {"type": "image_url", "image_url": {"url": slow}}
+        )
+        while not host.num_connections:  # by then the name has been looked up
+            time.sleep(0.01)
+        assert ask_colour(named(blue)) == "blue"
+        assert not held_up.done()
+    assert held_up.result()
+    assert ask_colour(named(None)) == "blue"
 
 
 def test_slow_hosts_hold_up_nothing_else(trusting: Server, host: _Host) -> None:
