@@ -20,10 +20,19 @@ def write(random: Random, ask: str, slots: Mapping[str, str]) -> str:
     text = choose(random, random.choice(load("training")[ask]))
     if random.random() < 0.25:
         text = _reword(random, text)
-    text = decorate(random, fill(text, slots))
+    text = decorate(random, fill(text, _rename_image(random, slots)))
     if random.random() < 0.04:
         text = f"{random.choice(sentences())} {text}"
     return text
+
+
+def _rename_image(random: Random, slots: Mapping[str, str]) -> Mapping[str, str]:
+    """Sometimes call the first image "the former" or "the one on the left"; the exam never does."""
+    name = slots.get("nth image")
+    if name is None or random.random() > 0.3:
+        return slots
+    section = "first image" if "first" in name or "1" in name else "second image"
+    return {**slots, "nth image": random.choice(load("around")[section])}
 
 
 def _reword(random: Random, text: str) -> str:

@@ -101,6 +101,22 @@ def test_small_talk_leaves_no_slot_open() -> None:
     assert [text for text in texts if set("<>[]|") & set(text)] == []
 
 
+@pytest.mark.parametrize(
+    ("first", "second"), [("image 1", "photo 2"), ("the 1st one", "the 2nd one")]
+)
+def test_another_name_for_an_image_keeps_its_place(first: str, second: str) -> None:
+    seen = {
+        name: {
+            write(Random(seed), "number_nth", {"nth image": name}).lower() for seed in range(300)
+        }
+        for name in (first, second)
+    }
+    assert any("the former" in text for text in seen[first])
+    assert any("the latter" in text for text in seen[second])
+    assert not [text for text in seen[first] if "the latter" in text]
+    assert not [text for text in seen[second] if "the former" in text]
+
+
 def test_decoration_keeps_digits_in_order() -> None:
     texts = [decorate(Random(seed), "Which image has the number 42?") for seed in range(400)]
     assert all("42" in text for text in texts)
