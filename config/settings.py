@@ -169,9 +169,12 @@ class ImageSettings(Section):
 
 class VisionSettings(Section):
     max_vision_batch_patches: int = Field(
-        16_384,
-        ge=1,
-        description="Patches that one pass of the vision tower takes; a larger image goes alone.",
+        0,
+        ge=0,
+        description=(
+            "Patches that one pass of the vision tower takes; a larger image goes alone. "
+            "0: 16384 on a GPU, 2048 on a CPU."
+        ),
     )
 
     embedding_cache_share: float = Field(

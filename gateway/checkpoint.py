@@ -13,12 +13,19 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer
 from tokenizers.decoders import ByteLevel
 
-from gateway.prompt import SamplingDefaults
+from gateway.sampling import SamplingDefaults
+from gateway.sampling_schema import LEAST_REPETITION_PENALTY, MOST_REPETITION_PENALTY
 from gateway.template import ChatTemplate, compile_template
 from gateway.tiktoken_vocabulary import FILE_NAME, read_vocabulary
 from workers.families import Layout, UnsupportedCheckpoint, load_layout, read_json
 
 TOKENIZER_FILE = "tokenizer.json"
+# Least and most, of numbers that checkpoints give; others are not negative.
+_RANGES = {
+    "top_p": (0.0, 1.0),
+    "min_p": (0.0, 1.0),
+    "repetition_penalty": (LEAST_REPETITION_PENALTY, MOST_REPETITION_PENALTY),
+}
 NAMED_TOKENS = (
     "bos_token",
     "eos_token",
@@ -170,15 +177,18 @@ def _sampling_defaults(generation: dict[str, Any], end_ids: tuple[int, ...]) -> 
     """How to sample when the caller does not say.
 
     Greedy unless the checkpoint asks for sampling (`do_sample`); then its own numbers, and what
-    it does not name is off.
+    it does not name is off. Its repetition penalty applies either way, as in transformers.
     """
+    penalty = _number(generation, "repetition_penalty", 1.0)
     if not generation.get("do_sample"):
-        return SamplingDefaults(temperature=0.0, top_p=1.0, top_k=0, eos_token_ids=end_ids)
+        return SamplingDefaults(0.0, 1.0, 0, end_ids, repetition_penalty=penalty)
     return SamplingDefaults(
         temperature=_number(generation, "temperature", 1.0),
         top_p=_number(generation, "top_p", 1.0),
         top_k=int(_number(generation, "top_k", 0)),
         eos_token_ids=end_ids,
+        min_p=_number(generation, "min_p", 0.0),
+        repetition_penalty=penalty,
     )
 
 
@@ -186,8 +196,8 @@ def _number(generation: dict[str, Any], name: str, default: float) -> float:
     value = generation.get(name)
     if value is None:
         return default
-    most = 1.0 if name == "top_p" else math.inf
-    if not isinstance(value, int | float) or not 0 <= value <= most:
+    least, most = _RANGES.get(name, (0.0, math.inf))
+    if not isinstance(value, int | float) or not least <= value <= most:
         raise UnsupportedCheckpoint(f"generation_config.json: {name} {value!r} is out of range")
     return float(value)
 

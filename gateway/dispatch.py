@@ -4,7 +4,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from gateway.errors import (
     BadRequest,
@@ -15,7 +14,7 @@ from gateway.errors import (
     WorkerFailed,
     WorkerLost,
 )
-from gateway.lease import Lease
+from gateway.lease import Lease, Share
 from gateway.metrics import Metrics
 from gateway.place import Candidate
 from workers.messages import (
@@ -26,6 +25,7 @@ from workers.messages import (
     Finished,
     FromWorker,
     GenerateJob,
+    Likelihood,
     Region,
     Started,
     Stats,
@@ -42,19 +42,12 @@ class Undecoded(Exception):
     """The owner could not read the image's file; it takes pixels instead."""
 
 
-class Holding(Protocol):
-    """Something that a job keeps in its place."""
-
-    def release(self) -> None:
-        """Let it go; called once."""
-        ...
-
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Batch:
     """What arrived of an answer since the last look."""
 
     token_ids: tuple[int, ...]
+    likelihoods: tuple[Likelihood, ...]  # one for each token if logprobs were asked for
     end: Finished | Failed | None
 
 
@@ -67,26 +60,31 @@ class Ticket:
 
     job_id: str
     worker: int
-    holdings: list[Holding]
-    regions: tuple[Region, ...]  # of its embeddings
+    share: Share | None  # of the embeddings
+    regions: tuple[Region, ...]  # of these
+    wake: asyncio.Event  # set whenever something arrives; several tickets may have it in common
     token_ids: list[int] = field(default_factory=list)
+    likelihoods: list[Likelihood] = field(default_factory=list)
     num_cached_tokens: int = 0  # of the prompt; known when the first token comes
     end: Finished | Failed | None = None
-    wake: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def next(self) -> Batch:
-        """Wait for tokens or the end, and take all there is."""
-        await self.wake.wait()
-        self.wake.clear()
-        batch = Batch(tuple(self.token_ids), self.end)
+    @property
+    def has_news(self) -> bool:
+        """Whether there is something to take."""
+        return bool(self.token_ids) or self.end is not None
+
+    def take(self) -> Batch:
+        """Take all there is."""
+        batch = Batch(tuple(self.token_ids), tuple(self.likelihoods), self.end)
         self.token_ids.clear()
+        self.likelihoods.clear()
         return batch
 
     def release(self) -> None:
         """Let the embeddings go; twice does nothing."""
-        for holding in self.holdings:
-            holding.release()
-        self.holdings.clear()
+        share, self.share = self.share, None
+        if share is not None:
+            share.release()
 
 
 @dataclass(slots=True)
@@ -154,11 +152,21 @@ class Dispatcher:
             self._abort(worker, job.job_id)
             raise
 
-    def generate(self, worker: int, job: GenerateJob, holdings: list[Holding]) -> Ticket:
-        """Have `worker` answer a prompt; what holds its embeddings is the ticket's from now on."""
+    def generate(self, worker: int, job: GenerateJob, share: Share, wake: asyncio.Event) -> Ticket:
+        """Have `worker` answer a prompt; the ticket holds the embeddings while they are needed.
+
+        Args:
+            worker: index of the engine.
+            job: what to answer.
+            share: of the embeddings; held once more if this returns.
+            wake: set whenever something arrives.
+
+        Raises:
+            Overloaded: the worker does not read.
+        """
         self._send(worker, job)
         regions = tuple(span.embeddings.region for span in job.spans)
-        ticket = Ticket(job.job_id, worker, holdings, regions)
+        ticket = Ticket(job.job_id, worker, share.hold(), regions, wake)
         self._tickets[job.job_id] = ticket
         return ticket
 
@@ -177,6 +185,7 @@ class Dispatcher:
             case Tokens() if event.job_id in self._tickets:
                 ticket = self._tickets[event.job_id]
                 ticket.token_ids.extend(event.token_ids)
+                ticket.likelihoods.extend(event.likelihoods)
                 ticket.wake.set()
             case Started() if event.job_id in self._tickets:
                 self._tickets[event.job_id].num_cached_tokens = event.num_cached_tokens

@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from gateway import sse
 from gateway.admit import Permit
-from gateway.answer import Answer, Piece
+from gateway.answer import Answers, Piece
 from gateway.errors import (
     BodyTimeout,
     BodyTooLarge,
@@ -29,6 +29,7 @@ from gateway.request_id import request_id_of
 from gateway.responses import EventStream, error_response, json_response
 from gateway.schema import parse_request
 from gateway.services import Services
+from gateway.token_log import Entry
 
 log = logging.getLogger(__name__)
 
@@ -166,7 +167,7 @@ class Exchange:
         return make_prompt(
             request,
             request_id=self._job_id,
-            defaults=services.checkpoint.sampling_defaults,
+            checkpoint=services.checkpoint,
             limits=services.settings.images,
             request_seconds=services.settings.server.request_seconds,
             now=self._begun,
@@ -175,34 +176,51 @@ class Exchange:
     async def _answer(self, journey: Journey, prompt: Prompt, cleanup: ExitStack) -> None:
         try:
             with anyio.fail_after(prompt.deadline - time.monotonic()):
-                answer = await journey.start(cleanup)
-                first = await answer.next()
+                answers = await journey.start(cleanup)
+                first = await answers.next()
                 self._services.metrics.first_token_seconds.observe(time.monotonic() - self._begun)
                 tell = self._tell_streaming if prompt.streamed else self._tell_whole
-                await tell(prompt, answer, first)
+                await tell(prompt, answers, first)
         except TimeoutError as error:
             raise DeadlinePassed("the request's time limit ran out") from error
 
-    async def _tell_whole(self, prompt: Prompt, answer: Answer, piece: Piece) -> None:
-        texts = [piece.text]
-        while piece.end is None:
-            piece = await answer.next()
-            texts.append(piece.text)
+    async def _tell_whole(self, prompt: Prompt, answers: Answers, pieces: list[Piece]) -> None:
+        told = list(pieces)
+        while answers.usage is None:
+            told += await answers.next()
         frames = sse.Frames(prompt.request_id, self._services.served_model_name)
-        body = frames.completion("".join(texts), piece.end.reason, piece.end.usage)
+        choices = [_join(told, index) for index in range(prompt.num_choices)]
+        body = frames.completion(choices, answers.usage)
         await json_response(body)(self._scope, self._receive, self._send)
         self._answered = True
 
-    async def _tell_streaming(self, prompt: Prompt, answer: Answer, piece: Piece) -> None:
+    async def _tell_streaming(self, prompt: Prompt, answers: Answers, pieces: list[Piece]) -> None:
         frames = sse.Frames(prompt.request_id, self._services.served_model_name)
         await self._stream.start()
-        await self._stream.write(frames.role() + frames.text(piece.text))
-        while piece.end is None:
-            piece = await answer.next()
-            if piece.text:
-                await self._stream.write(frames.text(piece.text))
-        last = frames.finish(piece.end.reason)
-        if prompt.include_usage:
-            last += frames.usage(piece.end.usage)
+        head = b"".join(map(frames.role, range(prompt.num_choices)))
+        await self._stream.write(head + _write(frames, pieces))
+        while answers.usage is None:
+            written = _write(frames, await answers.next())
+            if written:
+                await self._stream.write(written)
+        last = frames.usage(answers.usage) if prompt.include_usage else b""
         await self._stream.end(last + sse.DONE)
         self._answered = True
+
+
+def _write(frames: sse.Frames, pieces: list[Piece]) -> bytes:
+    written = b""
+    for piece in pieces:
+        written += frames.text(piece.choice, piece.text, piece.logprobs)
+        if piece.reason is not None:
+            written += frames.finish(piece.choice, piece.reason)
+    return written
+
+
+def _join(told: list[Piece], index: int) -> sse.Choice:
+    """All pieces of one choice as one."""
+    pieces = [piece for piece in told if piece.choice == index]
+    logprobs: list[Entry] | None = None
+    if pieces[0].logprobs is not None:
+        logprobs = [entry for piece in pieces for entry in piece.logprobs or ()]
+    return sse.Choice("".join(piece.text for piece in pieces), pieces[-1].reason or "", logprobs)

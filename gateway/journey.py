@@ -1,13 +1,15 @@
 """The life of one request as one sentence: fetch, plan, tokenise, encode, generate."""
 
+import asyncio
 import time
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 
 import anyio.to_thread
 
 from gateway.admit import Permit
-from gateway.answer import Answer
-from gateway.dispatch import Holding, Ticket
+from gateway.answer import Answer, Answers
+from gateway.dispatch import Ticket
 from gateway.embeddings import Entry
 from gateway.errors import ImageRejected
 from gateway.fetch import SourceImage
@@ -15,9 +17,11 @@ from gateway.flight import Picture
 from gateway.flow import together
 from gateway.header import ImageHeader, read_header
 from gateway.identity import FILE, source_digest
+from gateway.lease import Share
 from gateway.names import Shown, image_not_kept
 from gateway.place import ImageTask, place
 from gateway.prompt import ImageRef, Prompt
+from gateway.sampling import for_choice
 from gateway.services import Services
 from gateway.tensors import TensorHeader, check_tensors, read_tensors
 from gateway.text import PromptTokens, build
@@ -37,7 +41,7 @@ class Journey:
         self._prompt = prompt
         self._permit = permit
 
-    async def start(self, cleanup: ExitStack) -> Answer:
+    async def start(self, cleanup: ExitStack) -> Answers:
         """Do everything up to handing the prompt to an engine.
 
         Raises:
@@ -49,11 +53,17 @@ class Journey:
             encoder, request_id = self._services.encoder, self._prompt.request_id
             entries, seats = await encoder.obtain(pictures, request_id, desk)
             self._learn_names(pictures)
-            ticket = self._generate(tokens, entries, list(seats))
-            desk.pop_all()  # the seats are the ticket's, until the engine has what it needs
-        cleanup.callback(self._services.dispatcher.close, ticket)
+            share = Share(seats)
+            desk.pop_all()  # the seats are the share's, which jobs hold until they need it no more
+            desk.callback(share.release)
+            wake = asyncio.Event()
+            tickets = self._generate(self._jobs(tokens, entries), share, wake, cleanup)
+        answers = [
+            Answer(self._services, self._prompt, ticket, choice)
+            for choice, ticket in enumerate(tickets)
+        ]
         num_image_tokens = sum(entry.plan.num_tokens for entry in entries)
-        return Answer(self._services, self._prompt, ticket, tokens.num_tokens, num_image_tokens)
+        return Answers(self._services, answers, wake, tokens.num_tokens, num_image_tokens)
 
     async def _look(self, image: ImageRef) -> Picture:
         if image.source is None:
@@ -136,8 +146,18 @@ class Journey:
             )
 
     def _generate(
-        self, tokens: PromptTokens, entries: list[Entry], holdings: list[Holding]
-    ) -> Ticket:
+        self, jobs: Iterable[GenerateJob], share: Share, wake: asyncio.Event, cleanup: ExitStack
+    ) -> list[Ticket]:
+        """Hand the jobs of all choices to one engine."""
+        dispatcher = self._services.dispatcher
+        engine = place((), (), dispatcher.engines()).engine
+        tickets = []
+        for job in jobs:
+            tickets.append(dispatcher.generate(engine, job, share, wake))
+            cleanup.callback(dispatcher.close, tickets[-1])
+        return tickets
+
+    def _jobs(self, tokens: PromptTokens, entries: list[Entry]) -> Iterator[GenerateJob]:
         spans = [
             Span(
                 start=start,
@@ -148,14 +168,12 @@ class Journey:
             )
             for start, entry in zip(tokens.image_starts, entries, strict=True)
         ]
-        job = GenerateJob(
-            job_id=self._prompt.request_id,
-            salt=self._prompt.tenant,
-            token_ids=tokens.token_ids,
-            spans=tuple(sorted(spans, key=lambda span: span.start)),
-            sampling=tokens.sampling,
-            seconds_left=self._prompt.deadline - time.monotonic(),
-        )
-        dispatcher = self._services.dispatcher
-        engine = place((), (), dispatcher.engines()).engine
-        return dispatcher.generate(engine, job, holdings)
+        for choice in range(self._prompt.num_choices):
+            yield GenerateJob(
+                job_id=f"{self._prompt.request_id}.{choice}" if choice else self._prompt.request_id,
+                salt=self._prompt.tenant,
+                token_ids=tokens.token_ids,
+                spans=tuple(sorted(spans, key=lambda span: span.start)),
+                sampling=for_choice(tokens.sampling, choice),
+                seconds_left=self._prompt.deadline - time.monotonic(),
+            )

@@ -1,19 +1,15 @@
 """A checked `ChatRequest` in, a `Prompt` out: plain values, nothing optional, deadline set once."""
 
-import secrets
 from dataclasses import dataclass
 from typing import Literal
 
 from config.settings import ImageSettings
+from gateway.checkpoint import Checkpoint
 from gateway.datauri import decode_base64, decode_data_uri, is_data_uri
 from gateway.errors import BadRequest, ImageRejected
+from gateway.sampling import make_sampling
 from gateway.schema import ChatRequest, ImagePart, Message, TensorPart, TextPart
 from workers.messages import Sampling
-
-# Stands for "as many as fit"; the length of the context caps it as soon as the prompt is tokens.
-UNCAPPED_TOKENS = 2**31 - 1
-_SEED_RANGE = 2**63
-
 
 SourceForm = Literal["file", "tensors"]  # what an image comes as
 
@@ -57,6 +53,7 @@ class Prompt:
     model: str
     turns: tuple[Turn, ...]
     images: tuple[ImageRef, ...]
+    num_choices: int
     sampling: Sampling
     stop: tuple[str, ...]
     streamed: bool
@@ -64,21 +61,11 @@ class Prompt:
     deadline: float  # seconds on time.monotonic()
 
 
-@dataclass(frozen=True, slots=True)
-class SamplingDefaults:
-    """What the checkpoint says about sampling, for fields that a request leaves out."""
-
-    temperature: float
-    top_p: float
-    top_k: int  # 0 is off
-    eos_token_ids: tuple[int, ...]
-
-
 def make_prompt(
     request: ChatRequest,
     *,
     request_id: str,
-    defaults: SamplingDefaults,
+    checkpoint: Checkpoint,
     limits: ImageSettings,
     request_seconds: float,
     now: float,
@@ -89,7 +76,7 @@ def make_prompt(
     per mebibyte.
 
     Raises:
-        BadRequest: there are more images than one request may hold.
+        BadRequest: there are more images than one request may hold, or a token id is unknown.
         ImageRejected: an image's address is of no kind that is served, its base64 is wrong, or
             it comes as tensors, which are not allowed.
         ImageTooLarge: a data URI or a file of tensors holds more bytes than it may have.
@@ -114,7 +101,8 @@ def make_prompt(
         images=tuple(
             _make_image(index, part, param, limits) for index, (part, param) in enumerate(parts)
         ),
-        sampling=_make_sampling(request, defaults),
+        num_choices=request.n,
+        sampling=make_sampling(request, checkpoint.sampling_defaults, checkpoint.tokenizer),
         stop=request.stop,
         streamed=request.stream,
         include_usage=request.stream_options.include_usage is True,
@@ -182,17 +170,3 @@ def _make_tensors(index: int, part: TensorPart, param: str, limits: ImageSetting
     param = f"{param}.image_tensors.data"
     data = decode_base64(part.image_tensors.data, index, param, limits.max_tensor_bytes)
     return ImageRef(index, param, data, part.uuid, "tensors")
-
-
-def _make_sampling(request: ChatRequest, defaults: SamplingDefaults) -> Sampling:
-    max_tokens = request.max_completion_tokens or request.max_tokens or UNCAPPED_TOKENS
-    seed = secrets.randbits(63) if request.seed is None else request.seed % _SEED_RANGE
-    temperature = defaults.temperature if request.temperature is None else request.temperature
-    return Sampling(
-        temperature=temperature,
-        top_p=defaults.top_p if request.top_p is None else request.top_p,
-        top_k=max(0, defaults.top_k if request.top_k is None else request.top_k),
-        seed=seed,
-        max_tokens=min(max_tokens, UNCAPPED_TOKENS),
-        stop_token_ids=() if request.ignore_eos else defaults.eos_token_ids,
-    )

@@ -7,9 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 import orjson
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Discriminator,
     FailFast,
     Field,
@@ -21,7 +19,9 @@ from pydantic import (
 from pydantic_core import ErrorDetails, PydanticCustomError
 from typing_extensions import TypeAliasType
 
+from gateway.edge import Edge, echo
 from gateway.errors import BadRequest, BodyTooLarge
+from gateway.sampling_schema import SamplingFields
 from gateway.unsupported import (
     HARMLESS_FIELDS,
     MESSAGE_FIELDS,
@@ -31,21 +31,12 @@ from gateway.unsupported import (
 
 ROLES = ("system", "developer", "user", "assistant")
 PART_TYPES = ("text", "image_url", "image_tensors")
-MAX_STOPS = 4
 MAX_UUID_CHARS = 256
-MAX_STOP_CHARS = 1024
 # Parsing cannot be interrupted: it keeps every other request waiting. An honest body holds long
 # strings; one of this many values takes about a second, one of millions would take a minute.
 MAX_BODY_MARKS = 250_000
 _MARKS = (b",", b"[", b"{")
 _MAX_NOTED_FIELDS = 32
-_MAX_ECHO_CHARS = 24
-
-
-class Edge(BaseModel):
-    """JSON types are taken as they are: no number in a string, no boolean as a number."""
-
-    model_config = ConfigDict(strict=True, frozen=True, extra="ignore", allow_inf_nan=False)
 
 
 Detail = Literal["auto", "low", "high", "original"]  # a hint; sizes follow the model
@@ -97,12 +88,6 @@ class TensorPart(NamedPart):
     image_tensors: ImageTensors | None = None
 
 
-def _echo(value: Any) -> str:
-    if isinstance(value, str):
-        return repr(value[:_MAX_ECHO_CHARS])
-    return "null" if value is None else type(value).__name__
-
-
 def _check_part(value: Any) -> Any:
     if not isinstance(value, dict):
         raise PydanticCustomError("invalid_type", "a part should be an object with a type")
@@ -110,7 +95,7 @@ def _check_part(value: Any) -> Any:
         raise PydanticCustomError(
             "unsupported_value",
             "part type {given} is not supported; supported are {known}",
-            {"given": _echo(value.get("type")), "known": ", ".join(PART_TYPES), "field": "type"},
+            {"given": echo(value.get("type")), "known": ", ".join(PART_TYPES), "field": "type"},
         )
     return value
 
@@ -128,7 +113,7 @@ def _check_role(value: Any) -> Any:
         raise PydanticCustomError(
             "unsupported_value",
             "role {given} is not supported; supported are {known}",
-            {"given": _echo(value), "known": ", ".join(ROLES)},
+            {"given": echo(value), "known": ", ".join(ROLES)},
         )
     return value
 
@@ -172,34 +157,13 @@ class StreamOptions(Edge):
     include_usage: bool | None = None
 
 
-def _wrap_stop(value: Any) -> Any:
-    return [value] if isinstance(value, str) else value
-
-
-StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARS)]
-
-
-class ChatRequest(Edge):
+class ChatRequest(SamplingFields):
     """The fields that are honoured; `null` was taken out before, so it means absent."""
 
     model: Annotated[str, Field(min_length=1)]
     messages: Annotated[tuple[Message, ...], Strict(False), FailFast(), Field(min_length=1)]
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
-    temperature: float | None = Field(None, ge=0, le=2)
-    top_p: float | None = Field(None, gt=0, le=1)
-    top_k: int | None = Field(None, ge=-1)  # -1 and 0 are off
-    seed: int | None = Field(None, ge=-(2**63), lt=2**63)
-    max_tokens: int | None = Field(None, ge=1)
-    max_completion_tokens: int | None = Field(None, ge=1)
-    stop: Annotated[
-        tuple[StopString, ...],
-        Strict(False),
-        FailFast(),
-        Field(max_length=MAX_STOPS),
-        BeforeValidator(_wrap_stop),
-    ] = ()
-    ignore_eos: bool = False
     unknown_fields: tuple[str, ...] = ()  # names that nobody here knows; they change nothing
 
 

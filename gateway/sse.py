@@ -1,6 +1,7 @@
 """Text, ends and usage of an answer in; OpenAI chunks as server-sent events, or one body, out."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,11 +32,29 @@ class Usage:
         }
 
 
-class Frames:
-    """Writes the frames of one answer; all of them carry the same id, model and second.
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One answer, whole."""
 
-    In a stream: `role` once, `text` any number of times, `finish` once, `usage` if asked for,
-    then `DONE`.
+    text: str
+    reason: str
+    logprobs: list[dict[str, Any]] | None  # None unless they were asked for
+
+    def body(self, index: int) -> dict[str, Any]:
+        """OpenAI's choice object."""
+        return {
+            "index": index,
+            "message": {"role": "assistant", "content": self.text, "refusal": None},
+            "logprobs": _logprobs(self.logprobs),
+            "finish_reason": self.reason,
+        }
+
+
+class Frames:
+    """Writes the frames of one request; all of them carry the same id, model and second.
+
+    In a stream, for each choice: `role` once, `text` any number of times, `finish` once; those of
+    several choices may alternate. Then `usage` if asked for, then `DONE`.
     """
 
     def __init__(self, request_id: str, model: str) -> None:
@@ -45,44 +64,54 @@ class Frames:
             "model": model,
         }
 
-    def role(self) -> bytes:
+    def role(self, index: int) -> bytes:
         """The chunk that opens the assistant's message."""
-        return self._choice({"role": "assistant", "content": ""}, None)
+        return self._choice(index, {"role": "assistant", "content": ""})
 
-    def text(self, text: str) -> bytes:
+    def text(self, index: int, text: str, logprobs: list[dict[str, Any]] | None = None) -> bytes:
         """A chunk with the next text; nothing when there is none."""
-        return self._choice({"content": text}, None) if text else b""
+        if not text and not logprobs:
+            return b""
+        return self._choice(index, {"content": text}, logprobs)
 
-    def finish(self, reason: str) -> bytes:
+    def finish(self, index: int, reason: str) -> bytes:
         """The chunk that ends the message."""
-        return self._choice({}, reason)
+        return self._choice(index, {}, reason=reason)
 
     def usage(self, usage: Usage) -> bytes:
         """The chunk after the end, without choices."""
         return self._chunk(choices=[], usage=usage.body())
 
-    def completion(self, text: str, reason: str, usage: Usage) -> dict[str, Any]:
+    def completion(self, choices: Sequence[Choice], usage: Usage) -> dict[str, Any]:
         """The body of an answer that is not streamed."""
         return {
             **self._head,
             "object": "chat.completion",
-            "choices": [
-                {
-                    "index": 0,
-                    "message": {"role": "assistant", "content": text, "refusal": None},
-                    "logprobs": None,
-                    "finish_reason": reason,
-                }
-            ],
+            "choices": [choice.body(index) for index, choice in enumerate(choices)],
             "usage": usage.body(),
         }
 
-    def _choice(self, delta: dict[str, str], reason: str | None) -> bytes:
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
+    def _choice(
+        self,
+        index: int,
+        delta: dict[str, str],
+        logprobs: list[dict[str, Any]] | None = None,
+        reason: str | None = None,
+    ) -> bytes:
+        choice = {
+            "index": index,
+            "delta": delta,
+            "logprobs": _logprobs(logprobs),
+            "finish_reason": reason,
+        }
         return self._chunk(choices=[choice])
 
     def _chunk(self, **fields: Any) -> bytes:
         return _frame({**self._head, "object": "chat.completion.chunk", **fields})
+
+
+def _logprobs(entries: list[dict[str, Any]] | None) -> dict[str, Any] | None:
+    return None if entries is None else {"content": entries, "refusal": None}
 
 
 def error_frame(body: dict[str, Any]) -> bytes:

@@ -1,17 +1,15 @@
-"""Prompt and plans in, token ids out; token ids of the answer in, text that is safe to send out."""
+"""Prompt and plans in, token ids out."""
 
-import codecs
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import numpy as np
-from tokenizers import Encoding, Tokenizer
+from tokenizers import Encoding
 
 from gateway.checkpoint import Checkpoint
 from gateway.errors import BadRequest, PromptTooLong
-from gateway.letters import BYTES
 from gateway.marks import Marks, Rendered, without_forgeries
 from gateway.prompt import Prompt, Turn
 from workers.families.plan import ImagePlan
@@ -148,75 +146,3 @@ def _expand(
     repeats[places] = counts
     starts = places + np.cumsum(counts) - counts - np.arange(len(plans))
     return np.repeat(ids, repeats), tuple(starts.tolist())
-
-
-class TextStream:
-    """Puts an answer's text together; what it has given out is never taken back.
-
-    Bytes wait until their character is whole, and text waits while it may become a stop string.
-    All pieces together are the text of all ids, without special tokens, up to the first stop
-    string that is complete. The cost is linear. Owned by the request's task.
-    """
-
-    def __init__(self, tokenizer: Tokenizer, stop: Sequence[str]) -> None:
-        added = tokenizer.get_added_tokens_decoder().items()
-        self._tokenizer = tokenizer
-        self._special = frozenset(token_id for token_id, token in added if token.special)
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._searches = [_Search(text) for text in stop if text]
-        self._held = ""  # the beginning of a stop string, perhaps
-        self.stopped = False
-
-    def push(self, token_ids: Iterable[int]) -> str:
-        """Take the next ids; give the text that is safe to send, which may be empty."""
-        pieces = (self._bytes(token_id) for token_id in token_ids if token_id not in self._special)
-        return self._give(self._decoder.decode(b"".join(pieces)))
-
-    def finish(self) -> str:
-        """What was still held back; bytes that never became a character turn into U+FFFD."""
-        text = self._give(self._decoder.decode(b"", final=True)) + self._held
-        self._held = ""
-        return text
-
-    def _bytes(self, token_id: int) -> bytes:
-        piece = self._tokenizer.id_to_token(token_id) or ""
-        try:
-            return bytes(map(BYTES.__getitem__, piece))
-        except KeyError:  # an added token, which stands for itself
-            return piece.encode()
-
-    def _give(self, text: str) -> str:
-        if self.stopped:
-            return ""
-        held, self._held = self._held, ""
-        for index, character in enumerate(text, start=len(held) + 1):
-            found = [search.text for search in self._searches if search.step(character)]
-            if found:
-                self.stopped = True
-                return (held + text)[: index - max(map(len, found))]
-        text = held + text
-        safe = len(text) - max((search.matched for search in self._searches), default=0)
-        self._held = text[safe:]
-        return text[:safe]
-
-
-class _Search:
-    """Looks for one stop string, a character at a time (Knuth, Morris and Pratt)."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.matched = 0  # characters of `text` that the stream ends with
-        self._borders = [0] * len(text)  # longest proper border of each beginning of `text`
-        length = 0
-        for index in range(1, len(text)):
-            while length and text[index] != text[length]:
-                length = self._borders[length - 1]
-            length += text[index] == text[length]
-            self._borders[index] = length
-
-    def step(self, character: str) -> bool:
-        """Take the next character; tells whether the stop string is complete."""
-        while self.matched and self.text[self.matched] != character:
-            self.matched = self._borders[self.matched - 1]
-        self.matched += self.text[self.matched] == character
-        return self.matched == len(self.text)

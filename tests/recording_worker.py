@@ -93,7 +93,7 @@ def build_recording(
     owner = RecordingOwner(
         RecordingTower(models.vision, note),
         RecordingArenas(arenas, note),
-        start.max_vision_batch_patches,
+        start.max_vision_batch_patches or 1 << 20,
         start.digest_key,
         looks_ahead=True,
     )

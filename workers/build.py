@@ -106,6 +106,7 @@ def _home(start: Start, pools_of: "Callable[[str], Pools | None]") -> "Home":
 
 
 def _owner(start: Start, models: Any, arenas: Arenas, home: "Home") -> "Owner":
+    from workers.vision.batch import max_patches_on
     from workers.vision.owner import Owner
 
     # One thread on a CPU has nothing to share: ahead took 1.04 to 1.11 of the time of in line, two
@@ -114,7 +115,7 @@ def _owner(start: Start, models: Any, arenas: Arenas, home: "Home") -> "Owner":
     return Owner(
         models.vision,
         arenas,
-        max_patches=start.max_vision_batch_patches,
+        max_patches=start.max_vision_batch_patches or max_patches_on(start.device),
         digest_key=start.digest_key,
         looks_ahead=looks_ahead,
         pool=home.pool,

@@ -79,15 +79,29 @@ class Embeddings(msgspec.Struct, frozen=True, tag=True):
 Payload = JpegBytes | Pixels | Patches | Embeddings
 
 
-class Sampling(msgspec.Struct, frozen=True, kw_only=True):
-    """How to choose tokens; plain values, already checked and capped at the edge."""
+BIAS_FIELDS = [("token_id", "<i4"), ("bias", "<f4")]  # numpy's form, of `Sampling.logit_bias`
+
+
+class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How to choose tokens; plain values, already checked and capped at the edge.
+
+    What has a default is off by it, and `workers/language/sampler.py` says what each does.
+    """
 
     temperature: float  # 0 is greedy
     top_p: float  # in (0, 1]
     top_k: int  # 0 is off
     seed: int  # always set; drawn by the gateway when the caller gives none
     max_tokens: int
-    stop_token_ids: tuple[int, ...]  # end of sequence; empty with ignore_eos
+    stop_token_ids: tuple[int, ...]  # end of sequence, unless ignored, and the caller's own
+    min_tokens: int = 0  # of the answer's tokens, so many are none of stop_token_ids
+    min_p: float = 0.0  # in [0, 1]
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: bytes = b""  # records of BIAS_FIELDS: tokens, and what their logits gain
+    logprobs: bool = False
+    top_logprobs: int = 0  # likeliest tokens to tell beside the chosen one
 
 
 class Span(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,7 +129,7 @@ class Start(Frame, frozen=True, kw_only=True):
     num_threads: int
     log_level: str
     max_context_tokens: int  # 0: what the checkpoint allows
-    max_vision_batch_patches: int
+    max_vision_batch_patches: int  # 0: what suits the device
     feature_pool_bytes: int  # of the pool that an owner makes on its device; 0: none
     shares_feature_pool: bool  # whether the engine of another worker will map it
     kv_cache_tokens: int  # 0: from free memory
@@ -238,11 +252,19 @@ class Started(Frame, frozen=True, kw_only=True):
     num_cached_tokens: int  # of the prompt; not computed, an earlier prompt began alike
 
 
-class Tokens(Frame, frozen=True, kw_only=True):
-    """The next tokens of an answer, in order; the end-of-sequence token is not among them."""
+class Likelihood(msgspec.Struct, frozen=True, array_like=True):
+    """How likely the model held a token to be, before any wish of the caller changed that."""
+
+    logprob: float  # natural logarithm of its probability
+    top: tuple[tuple[int, float], ...]  # token ids and logprobs, the likeliest first
+
+
+class Tokens(Frame, frozen=True, kw_only=True, omit_defaults=True):
+    """The next tokens of an answer, in order; the token that stops it is not among them."""
 
     job_id: str
     token_ids: tuple[int, ...]
+    likelihoods: tuple[Likelihood, ...] = ()  # one for each token if logprobs were asked for
 
 
 class Finished(Frame, frozen=True, kw_only=True):

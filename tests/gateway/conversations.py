@@ -93,6 +93,7 @@ def prompt_of(messages: list[Message], max_tokens: int = 16) -> Prompt:
         model="model",
         turns=tuple(turns),
         images=tuple(images),
+        num_choices=1,
         sampling=sampling,
         stop=(),
         streamed=False,

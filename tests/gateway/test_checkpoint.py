@@ -13,7 +13,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, normalizers
 
 from config.settings import DEMO_MODEL
 from gateway.checkpoint import load_checkpoint
-from gateway.prompt import SamplingDefaults
+from gateway.sampling import SamplingDefaults
 from workers.families import UnsupportedCheckpoint
 
 MESSAGES = [{"role": "user", "content": "Hello"}]
@@ -188,7 +188,31 @@ def test_sampling_is_greedy_unless_the_checkpoint_samples(
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("temperature", "warm"), ("temperature", -1), ("top_p", 1.1), ("top_k", -1)]
+    ("values", "expected"),
+    [
+        ({"do_sample": True, "min_p": 0.1, "repetition_penalty": 1.05}, (0.1, 1.05)),
+        ({"do_sample": False, "min_p": 0.1, "repetition_penalty": 1.05}, (0.0, 1.05)),
+        ({"do_sample": True}, (0.0, 1.0)),
+    ],
+)
+def test_a_repetition_penalty_applies_to_greedy_answers_too(
+    folder: Path, values: dict[str, Any], expected: tuple[float, float]
+) -> None:
+    change(folder / "generation_config.json", **values)
+    defaults = load_checkpoint(folder).sampling_defaults
+    assert (defaults.min_p, defaults.repetition_penalty) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("temperature", "warm"),
+        ("temperature", -1),
+        ("top_p", 1.1),
+        ("top_k", -1),
+        ("min_p", 1.1),
+        ("repetition_penalty", 0),
+    ],
 )
 def test_a_sampling_number_out_of_range_is_refused(folder: Path, name: str, value: Any) -> None:
     change(folder / "generation_config.json", do_sample=True, **{name: value})

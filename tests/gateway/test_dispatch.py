@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.dispatch import Dispatcher, Undecoded
+from gateway.dispatch import Dispatcher, Ticket, Undecoded
 from gateway.errors import NotReady, WorkerFailed, WorkerLost
-from gateway.lease import Lease
+from gateway.lease import Lease, Share
 from gateway.metrics import Metrics
 from tests.gateway.test_place import plan
 from workers.arena import Arena
@@ -21,6 +21,7 @@ from workers.messages import (
     Failed,
     Finished,
     GenerateJob,
+    Likelihood,
     Pixels,
     Region,
     Sampling,
@@ -74,6 +75,10 @@ class Desk:
         assert region is not None
         return Lease(self.arena, region)
 
+    def generate(self, job_id: str, share: Share | None = None) -> Ticket:
+        job = generate_job(job_id)
+        return self.dispatcher.generate(2, job, share or Share([]), asyncio.Event())
+
 
 def run(work: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(work, 5))
@@ -117,6 +122,10 @@ def generate_job(job_id: str) -> GenerateJob:
     return GenerateJob(
         job_id=job_id, salt=b"", token_ids=b"", spans=(), sampling=sampling, seconds_left=5.0
     )
+
+
+def taken(job_id: str, is_copied: bool = True) -> Taken:
+    return Taken(job_id=job_id, is_copied=is_copied, transfer_seconds=0.0)
 
 
 def finished(job_id: str) -> Finished:
@@ -181,13 +190,15 @@ def test_a_failed_encode_raises_by_name(desk: Desk, kind: Any, error: type[Excep
 
 def test_tokens_pile_up_for_a_slow_reader_and_come_in_order(desk: Desk) -> None:
     async def work() -> None:
-        ticket = desk.dispatcher.generate(2, generate_job("a"), [])
+        ticket = desk.generate("a")
         desk.dispatcher.on_event(2, Tokens(job_id="a", token_ids=(1, 2)))
         desk.dispatcher.on_event(2, Tokens(job_id="a", token_ids=(3,)))
-        assert (await ticket.next()).token_ids == (1, 2, 3)
+        await ticket.wake.wait()
+        assert ticket.take().token_ids == (1, 2, 3)
+        assert not ticket.has_news
         desk.dispatcher.on_event(2, Tokens(job_id="a", token_ids=(4,)))
         desk.dispatcher.on_event(2, finished("a"))
-        last = await ticket.next()
+        last = ticket.take()
         assert last.token_ids == (4,)
         assert isinstance(last.end, Finished)
 
@@ -197,11 +208,12 @@ def test_tokens_pile_up_for_a_slow_reader_and_come_in_order(desk: Desk) -> None:
 def test_embeddings_are_given_back_when_taken_or_at_the_end(desk: Desk) -> None:
     async def work() -> None:
         for name, event in (
-            ("a", Taken(job_id="a", is_copied=True, transfer_seconds=0.0)),
+            ("a", taken("a")),
             ("b", finished("b")),
         ):
-            lease = desk.lease()
-            desk.dispatcher.generate(2, generate_job(name), [lease])
+            share = Share([desk.lease()])
+            desk.generate(name, share)
+            share.release()
             assert desk.arena.num_bytes_used > 0
             desk.dispatcher.on_event(2, event)
             assert desk.arena.num_bytes_used == 0
@@ -209,10 +221,42 @@ def test_embeddings_are_given_back_when_taken_or_at_the_end(desk: Desk) -> None:
     run(work())
 
 
+def test_shared_embeddings_are_given_back_when_the_last_job_has_taken_them(desk: Desk) -> None:
+    async def work() -> None:
+        share = Share([desk.lease(), desk.lease()])
+        for name in "abc":
+            desk.generate(name, share)
+        share.release()
+        for event in (taken("b"), taken("b"), finished("b"), finished("c")):
+            desk.dispatcher.on_event(2, event)
+            assert desk.arena.num_bytes_used > 0
+        desk.dispatcher.on_event(2, taken("a"))
+        assert desk.arena.num_bytes_used == 0
+        desk.dispatcher.on_event(2, finished("a"))
+
+    run(work())
+
+
+def test_logprobs_come_with_their_tokens(desk: Desk) -> None:
+    async def work() -> None:
+        ticket = desk.generate("a")
+        told = [Likelihood(-1.0 * index, ((index, -0.5),)) for index in range(3)]
+        for index in range(3):
+            event = Tokens(job_id="a", token_ids=(index,), likelihoods=(told[index],))
+            desk.dispatcher.on_event(2, event)
+        batch = ticket.take()
+        assert (batch.token_ids, batch.likelihoods) == ((0, 1, 2), tuple(told))
+        assert ticket.take().likelihoods == ()
+
+    run(work())
+
+
 def test_embeddings_that_are_read_in_place_are_given_back_at_the_end(desk: Desk) -> None:
     async def work() -> None:
-        desk.dispatcher.generate(2, generate_job("a"), [desk.lease()])
-        desk.dispatcher.on_event(2, Taken(job_id="a", is_copied=False, transfer_seconds=0.0))
+        share = Share([desk.lease()])
+        desk.generate("a", share)
+        share.release()
+        desk.dispatcher.on_event(2, taken("a", is_copied=False))
         assert desk.arena.num_bytes_used > 0
         desk.dispatcher.on_event(2, finished("a"))
         assert desk.arena.num_bytes_used == 0
@@ -222,7 +266,7 @@ def test_embeddings_that_are_read_in_place_are_given_back_at_the_end(desk: Desk)
 
 def test_closing_aborts_once_begun_and_does_nothing_after_the_end(desk: Desk) -> None:
     async def work() -> None:
-        ticket = desk.dispatcher.generate(2, generate_job("a"), [])
+        ticket = desk.generate("a")
         desk.dispatcher.close(ticket)
         assert desk.pool.sent[-1] == (2, Abort(job_id="a"))
         desk.dispatcher.on_event(2, finished("a"))
@@ -235,11 +279,11 @@ def test_closing_aborts_once_begun_and_does_nothing_after_the_end(desk: Desk) ->
 
 def test_late_events_of_ended_jobs_are_dropped(desk: Desk) -> None:
     async def work() -> None:
-        ticket = desk.dispatcher.generate(2, generate_job("a"), [])
+        ticket = desk.generate("a")
         desk.dispatcher.on_event(2, finished("a"))
         for late in (Tokens(job_id="a", token_ids=(9,)), finished("a"), encoded("b")):
             desk.dispatcher.on_event(2, late)
-        assert (await ticket.next()).token_ids == ()
+        assert ticket.take().token_ids == ()
 
     run(work())
 
@@ -259,7 +303,7 @@ def test_a_file_that_the_owner_cannot_read_is_told_apart_from_a_failure(desk: De
 def test_engines_carry_the_prompts_they_hold(desk: Desk) -> None:
     async def work() -> None:
         assert [engine.load for engine in desk.dispatcher.engines()] == [0]
-        desk.dispatcher.generate(2, generate_job("b"), [])
+        desk.generate("b")
         assert [(engine.index, engine.load) for engine in desk.dispatcher.engines()] == [(2, 1)]
 
     run(work())

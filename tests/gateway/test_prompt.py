@@ -3,19 +3,25 @@
 import base64
 import random
 import time
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
 import orjson
 import pytest
 
-from config.settings import ImageSettings
+from config.settings import DEMO_MODEL, ImageSettings
+from gateway.checkpoint import load_checkpoint
 from gateway.datauri import decode_data_uri
 from gateway.errors import BadRequest, ImageRejected, ImageTooLarge
-from gateway.prompt import UNCAPPED_TOKENS, ImageSlot, Prompt, SamplingDefaults, make_prompt
+from gateway.prompt import ImageSlot, Prompt, make_prompt
+from gateway.sampling import UNCAPPED_TOKENS, SamplingDefaults, for_choice
 from gateway.schema import parse_request
+from workers.messages import BIAS_FIELDS
 
 DEFAULTS = SamplingDefaults(temperature=0.7, top_p=0.8, top_k=20, eos_token_ids=(5, 6))
+CHECKPOINT = replace(load_checkpoint(DEMO_MODEL), sampling_defaults=DEFAULTS)
 LIMITS = ImageSettings(max_images=3, max_image_bytes=2000)
 DATA = bytes(range(256)) + b"\xfb\xff\xfe"  # its base64 has + and / and padding
 DIGITS = base64.b64encode(DATA).decode()
@@ -26,7 +32,7 @@ def prompt(limits: ImageSettings = LIMITS, **fields: Any) -> Prompt:
     return make_prompt(
         parse_request(orjson.dumps(body)),
         request_id="r1",
-        defaults=DEFAULTS,
+        checkpoint=CHECKPOINT,
         limits=limits,
         request_seconds=60.0,
         now=1000.0,
@@ -109,6 +115,55 @@ def test_seeds_are_never_negative_and_a_drawn_one_differs_each_time() -> None:
 
 def test_ignore_eos_leaves_no_stop_tokens() -> None:
     assert prompt(ignore_eos=True).sampling.stop_token_ids == ()
+
+
+def test_stop_tokens_of_the_caller_join_those_of_the_checkpoint() -> None:
+    assert prompt(stop_token_ids=[9, 5, 9]).sampling.stop_token_ids == (5, 6, 9)
+    assert prompt(stop_token_ids=[9], ignore_eos=True).sampling.stop_token_ids == (9,)
+
+
+def test_wishes_that_change_logits_are_carried_over() -> None:
+    asked: dict[str, Any] = {
+        "min_p": 0.5,
+        "frequency_penalty": -1,
+        "presence_penalty": 2,
+        "repetition_penalty": 1.5,
+        "min_tokens": 7,
+        "logprobs": True,
+        "top_logprobs": 3,
+    }
+    sampling = prompt(**asked).sampling
+    assert {name: getattr(sampling, name) for name in asked} == asked
+    made = prompt(logit_bias={"7": 1, "760": -2.5})
+    packed = np.frombuffer(made.sampling.logit_bias, BIAS_FIELDS)
+    assert packed.tolist() == [(7, 1.0), (760, -2.5)]
+
+
+def test_what_is_not_asked_for_is_off() -> None:
+    sampling = prompt().sampling
+    assert (sampling.min_p, sampling.logit_bias, sampling.logprobs) == (0, b"", False)
+    assert (sampling.repetition_penalty, sampling.min_tokens) == (1, 0)
+    assert prompt().num_choices == 1
+
+
+@pytest.mark.parametrize("token_id", [768, 2**31, 2**32 - 1, 2**32 + 5])
+def test_ids_of_no_token_are_refused_by_their_field(token_id: int) -> None:
+    with pytest.raises(BadRequest, match=str(token_id)) as caught:
+        prompt(logit_bias={"5": 1, str(token_id): 1})
+    assert caught.value.param == f"logit_bias.{token_id}"
+    with pytest.raises(BadRequest, match=str(token_id)) as caught:
+        prompt(stop_token_ids=[5, token_id])
+    assert caught.value.param == "stop_token_ids[1]"
+
+
+def test_choices_have_seeds_of_their_own_and_the_first_that_of_the_request() -> None:
+    sampling = prompt(seed=9, n=8).sampling
+    seeds = [for_choice(sampling, choice).seed for choice in range(8)]
+    assert seeds[0] == 9
+    assert len(set(seeds)) == 8
+    assert seeds == [for_choice(sampling, choice).seed for choice in range(8)]
+    other = [for_choice(prompt(seed=10).sampling, choice).seed for choice in range(8)]
+    assert not set(seeds) & set(other)
 
 
 def test_the_rest_is_carried_over() -> None:

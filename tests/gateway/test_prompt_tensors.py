@@ -6,12 +6,14 @@ from typing import Any
 import orjson
 import pytest
 
-from config.settings import ImageSettings
+from config.settings import DEMO_MODEL, ImageSettings
+from gateway.checkpoint import load_checkpoint
 from gateway.errors import ImageRejected, ImageTooLarge
-from gateway.prompt import ImageRef, ImageSlot, Prompt, SamplingDefaults, make_prompt
+from gateway.prompt import ImageRef, ImageSlot, Prompt, make_prompt
 from gateway.schema import parse_request
 from tests.tensor_files import tensor_part
 
+CHECKPOINT = load_checkpoint(DEMO_MODEL)
 ALLOWED = ImageSettings(allow_tensor_inputs=True, max_tensor_bytes=3000, max_image_bytes=1024)
 DATA = bytes(range(250))
 IMAGE = {"type": "image_url", "image_url": "http://h/0"}
@@ -23,7 +25,7 @@ def prompt(*parts: dict[str, Any], limits: ImageSettings = ALLOWED) -> Prompt:
     return make_prompt(
         parse_request(orjson.dumps(body)),
         request_id="r1",
-        defaults=SamplingDefaults(temperature=0.7, top_p=0.8, top_k=20, eos_token_ids=(5, 6)),
+        checkpoint=CHECKPOINT,
         limits=limits,
         request_seconds=60.0,
         now=1000.0,

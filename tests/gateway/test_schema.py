@@ -64,9 +64,22 @@ def test_honoured_fields_arrive_as_they_were_sent() -> None:
         "max_completion_tokens": 2**63,
         "stop": ["a", "b"],
         "ignore_eos": True,
+        "stop_token_ids": [],
+        "min_tokens": 3,
+        "n": 8,
+        "min_p": 0.5,
+        "frequency_penalty": -2,
+        "presence_penalty": 2.0,
+        "repetition_penalty": 1.1,
+        "logit_bias": {"0": -100, "4294967295": 2.5},
+        "logprobs": True,
+        "top_logprobs": 20,
     }
     request = parse_request(body(**sent, stream_options={"include_usage": True}))
-    assert {name: getattr(request, name) for name in sent} == sent | {"stop": ("a", "b")}
+    assert {name: getattr(request, name) for name in sent} == sent | {
+        "stop": ("a", "b"),
+        "stop_token_ids": (),
+    }
     assert request.stream_options.include_usage is True
 
 
@@ -95,6 +108,20 @@ def test_a_field_that_asks_for_something_unsupported_is_refused_by_name(
     error = refused(body(**{name: value}))
     assert (error.param, error.code) == (name, "unsupported_parameter")
     assert name in error.message
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"n": 9}, "8; it is 9"),
+        ({"logit_bias": {str(each): 1 for each in range(1025)}}, "1025 entries; the limit is 1024"),
+        ({"min_tokens": 6, "max_tokens": 5}, "6 is more than the 5"),
+        ({"logprobs": True, "top_logprobs": 21}, "20; it is 21"),
+        ({"stop_token_ids": [1] * 65}, "64 items, not 65"),
+    ],
+)
+def test_a_limit_is_named_with_what_was_asked(fields: dict[str, Any], words: str) -> None:
+    assert words in refused(body(**fields)).message
 
 
 def test_harmless_fields_are_taken_and_unknown_ones_are_noted() -> None:
@@ -181,8 +208,46 @@ WRONG: list[tuple[bytes, str, str]] = [
     (body(stop=["a"] * 5), "stop", "invalid_value"),
     (body(stop="x" * 1025), "stop[0]", "invalid_value"),
     (body(ignore_eos="no"), "ignore_eos", "invalid_type"),
-    (body(n=True), "n", "unsupported_parameter"),
-    (body(logprobs=0), "logprobs", "unsupported_parameter"),
+    (body(n=True), "n", "invalid_type"),
+    (body(n=0), "n", "invalid_value"),
+    (body(n=9), "n", "invalid_value"),
+    (body(n=1.5), "n", "invalid_type"),
+    (body(logprobs=0), "logprobs", "invalid_type"),
+    (body(logprobs=True, top_logprobs=21), "top_logprobs", "invalid_value"),
+    (body(logprobs=True, top_logprobs=-1), "top_logprobs", "invalid_value"),
+    (body(logprobs=True, top_logprobs="5"), "top_logprobs", "invalid_type"),
+    (body(top_logprobs=1), "top_logprobs", "invalid_value"),
+    (body(logprobs=False, top_logprobs=1), "top_logprobs", "invalid_value"),
+    (body(min_p=-0.1), "min_p", "invalid_value"),
+    (body(min_p=1.1), "min_p", "invalid_value"),
+    (body(min_p="0"), "min_p", "invalid_type"),
+    (body(frequency_penalty=2.1), "frequency_penalty", "invalid_value"),
+    (body(frequency_penalty="1"), "frequency_penalty", "invalid_type"),
+    (body(presence_penalty=-2.1), "presence_penalty", "invalid_value"),
+    (body(presence_penalty=True), "presence_penalty", "invalid_type"),
+    (body(repetition_penalty=0), "repetition_penalty", "invalid_value"),
+    (body(repetition_penalty=101), "repetition_penalty", "invalid_value"),
+    (body(repetition_penalty=[1]), "repetition_penalty", "invalid_type"),
+    (body(min_tokens=-1), "min_tokens", "invalid_value"),
+    (body(min_tokens=1.0), "min_tokens", "invalid_type"),
+    (body(min_tokens=6, max_tokens=5), "min_tokens", "invalid_value"),
+    (body(min_tokens=6, max_tokens=9, max_completion_tokens=5), "min_tokens", "invalid_value"),
+    (body(stop_token_ids=5), "stop_token_ids", "invalid_type"),
+    (body(stop_token_ids=[1, "5"]), "stop_token_ids[1]", "invalid_type"),
+    (body(stop_token_ids=[-1]), "stop_token_ids[0]", "invalid_value"),
+    (body(stop_token_ids=[1] * 65), "stop_token_ids", "invalid_value"),
+    (body(logit_bias=[]), "logit_bias", "invalid_type"),
+    (body(logit_bias="x"), "logit_bias", "invalid_type"),
+    (body(logit_bias={"a": 1}), "logit_bias", "invalid_value"),
+    (body(logit_bias={"-1": 1}), "logit_bias", "invalid_value"),
+    (body(logit_bias={"01": 1}), "logit_bias", "invalid_value"),
+    (body(logit_bias={"1" * 11: 1}), "logit_bias", "invalid_value"),
+    (body(logit_bias={"٣": 1}), "logit_bias", "invalid_value"),
+    (body(logit_bias={"5": 101}), "logit_bias.5", "invalid_value"),
+    (body(logit_bias={"5": -100.5}), "logit_bias.5", "invalid_value"),
+    (body(logit_bias={"5": "1"}), "logit_bias.5", "invalid_type"),
+    (body(logit_bias={"5": None}), "logit_bias.5", "invalid_type"),
+    (body(logit_bias={str(each): 1 for each in range(1025)}), "logit_bias", "invalid_value"),
 ]  # fmt: skip
 
 

@@ -7,7 +7,7 @@ import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from gateway.errors import WorkerLost, error_body
-from gateway.sse import DONE, Frames, Usage, error_frame
+from gateway.sse import DONE, Choice, Frames, Usage, error_frame
 
 USAGE = Usage(prompt_tokens=120, completion_tokens=7, image_tokens=100, cached_tokens=64)
 
@@ -31,7 +31,9 @@ def chunks(data: bytes) -> list[ChatCompletionChunk]:
 
 
 def test_a_stream_is_what_the_official_client_reads(frames: Frames) -> None:
-    stream = frames.role() + frames.text("Hé") + frames.text("llo\n\n") + frames.finish("stop")
+    stream = b"".join(
+        (frames.role(0), frames.text(0, "Hé"), frames.text(0, "llo\n\n"), frames.finish(0, "stop"))
+    )
     role, *texts, finish = chunks(stream)
     assert role.choices[0].delta.role == "assistant"
     assert [chunk.choices[0].delta.content for chunk in texts] == ["Hé", "llo\n\n"]
@@ -41,7 +43,7 @@ def test_a_stream_is_what_the_official_client_reads(frames: Frames) -> None:
 
 
 def test_all_chunks_carry_the_same_head(frames: Frames) -> None:
-    stream = chunks(frames.role() + frames.text("a") + frames.finish("length"))
+    stream = chunks(frames.role(0) + frames.text(0, "a") + frames.finish(0, "length"))
     heads = {(chunk.id, chunk.created, chunk.model, chunk.object) for chunk in stream}
     assert len(heads) == 1
     assert stream[0].id == "chatcmpl-abc"
@@ -56,11 +58,13 @@ def test_the_usage_chunk_has_no_choices(frames: Frames) -> None:
 
 
 def test_no_text_makes_no_frame(frames: Frames) -> None:
-    assert frames.text("") == b""
+    assert frames.text(0, "") == b""
 
 
 def test_a_whole_answer_is_what_the_official_client_reads(frames: Frames) -> None:
-    answer = ChatCompletion.model_validate(frames.completion("Hello", "stop", USAGE), strict=True)
+    answer = ChatCompletion.model_validate(
+        frames.completion([Choice("Hello", "stop", None)], USAGE), strict=True
+    )
     assert answer.choices[0].message.content == "Hello"
     assert answer.choices[0].message.role == "assistant"
     assert answer.choices[0].finish_reason == "stop"
@@ -69,6 +73,44 @@ def test_a_whole_answer_is_what_the_official_client_reads(frames: Frames) -> Non
     details = answer.usage.prompt_tokens_details
     assert details is not None
     assert details.model_dump(exclude_none=True) == {"cached_tokens": 64, "image_tokens": 100}
+
+
+ENTRIES = [
+    {
+        "token": "\ufffd",
+        "logprob": -0.5,
+        "bytes": [0xE2, 0x82],
+        "top_logprobs": [{"token": "<|im_end|>", "logprob": -9999.0, "bytes": None}],
+    },
+    {"token": "a", "logprob": -1.0, "bytes": [97], "top_logprobs": []},
+]
+
+
+def test_choices_and_logprobs_are_what_the_official_client_reads(frames: Frames) -> None:
+    choices = [Choice("One", "stop", ENTRIES), Choice("Two", "length", [])]
+    answer = ChatCompletion.model_validate(frames.completion(choices, USAGE), strict=True)
+    assert [choice.index for choice in answer.choices] == [0, 1]
+    assert [choice.message.content for choice in answer.choices] == ["One", "Two"]
+    told = [choice.logprobs for choice in answer.choices]
+    assert [each and each.model_dump() for each in told] == [
+        {"content": ENTRIES, "refusal": None},
+        {"content": [], "refusal": None},
+    ]
+
+
+def test_a_chunk_carries_its_choice_and_logprobs(frames: Frames) -> None:
+    (chunk,) = chunks(frames.text(3, "x", ENTRIES))
+    (choice,) = chunk.choices
+    assert (choice.index, choice.delta.content) == (3, "x")
+    assert choice.logprobs is not None
+    assert choice.logprobs.model_dump() == {"content": ENTRIES, "refusal": None}
+    (finish,) = chunks(frames.finish(2, "stop"))
+    assert (finish.choices[0].index, finish.choices[0].logprobs) == (2, None)
+
+
+def test_logprobs_without_text_make_a_frame(frames: Frames) -> None:
+    assert frames.text(0, "", []) == b""
+    assert len(chunks(frames.text(0, "", ENTRIES))) == 1
 
 
 def test_an_error_frame_holds_the_error_body() -> None:

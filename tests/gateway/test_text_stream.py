@@ -9,7 +9,8 @@ import pytest
 from tokenizers import AddedToken, Tokenizer
 
 from config.settings import DEMO_MODEL
-from gateway.text import TextStream
+from gateway.letters import LETTERS
+from gateway.text_stream import TextStream
 
 NUM_IDS = 770  # two more than the vocabulary has: models may be padded
 BYTE_IDS = 256
@@ -127,6 +128,39 @@ def test_the_beginning_of_a_stop_string_comes_when_it_is_not_one(tokenizer: Toke
 def test_a_stop_string_may_lie_inside_one_token(tokenizer: Tokenizer) -> None:
     ids = tokenizer.encode("a white circle").ids
     assert "".join(run(tokenizer, [ids], "hit")) == "a w"
+
+
+def stop_after(text: str, stop: str, min_tokens: int) -> str:
+    """The text before the first end of `stop` past so many one-letter tokens."""
+    for end in range(min_tokens + 1, len(text) + 1):
+        if text[:end].endswith(stop):
+            return text[: end - len(stop)]
+    return text
+
+
+@pytest.mark.parametrize("stop", ["ab", "aa", "abab", "b"])
+def test_the_first_tokens_complete_no_stop_string(tokenizer: Tokenizer, stop: str) -> None:
+    chance = random.Random(4)
+    for _ in range(60):
+        text = "".join(chance.choices("ab", k=12))
+        min_tokens = chance.randint(0, 13)
+        stream = TextStream(tokenizer, [stop], min_tokens)
+        ids = [tokenizer.token_to_id(letter) for letter in text]
+        pieces = [stream.push([token_id]) for token_id in ids if token_id is not None]
+        found = "".join([*pieces, stream.finish()])
+        assert found == stop_after(text, stop, min_tokens), (text, min_tokens)
+
+
+def test_characters_are_counted_as_they_are_taken_and_given(tokenizer: Tokenizer) -> None:
+    stream = TextStream(tokenizer, ["bx"])
+    euro = [tokenizer.token_to_id(LETTERS[byte]) for byte in "€".encode()]
+    counts = []
+    for token_id in [*tokenizer.encode("a").ids, *euro, *tokenizer.encode("b").ids]:
+        stream.push([token_id or 0])
+        counts.append((stream.num_characters, stream.num_given))
+    assert counts == [(1, 1), (1, 1), (1, 1), (2, 2), (3, 2)]
+    stream.finish()
+    assert stream.num_given == 3
 
 
 def test_an_empty_stop_string_never_stops(tokenizer: Tokenizer) -> None:

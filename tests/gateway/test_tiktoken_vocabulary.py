@@ -17,7 +17,8 @@ from config.settings import DEMO_MODEL
 from gateway import tiktoken_vocabulary
 from gateway.checkpoint import Checkpoint, load_checkpoint
 from gateway.letters import BYTES
-from gateway.text import TextStream, build
+from gateway.text import build
+from gateway.text_stream import TextStream
 from gateway.tiktoken_vocabulary import WORD_PATTERNS, read_vocabulary
 from tests.gateway.conversations import prompt_of
 from tests.vocabularies import (

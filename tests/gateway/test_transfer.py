@@ -1,10 +1,12 @@
 """Embeddings are counted by the way they took, and the time it took them."""
 
+import asyncio
 from typing import Any, cast
 
 import pytest
 
 from gateway.dispatch import Dispatcher
+from gateway.lease import Share
 from gateway.metrics import Metrics
 from workers.messages import GenerateJob, Region, Sampling, Span, Taken, TensorRef
 from workers.pool import Pool
@@ -47,7 +49,7 @@ def counted(is_copied: bool, *regions: Region) -> tuple[dict[str, float], float]
     """Bytes by way, and seconds, after an engine has taken a job with these regions."""
     metrics = Metrics()
     dispatcher = Dispatcher(cast("Pool", Sink()), metrics)
-    dispatcher.generate(ENGINE, job_with(*regions), [])
+    dispatcher.generate(ENGINE, job_with(*regions), Share([]), asyncio.Event())
     taken = Taken(job_id="a", is_copied=is_copied, transfer_seconds=0.25)
     dispatcher.on_event(ENGINE, taken)
     samples = [sample for family in metrics.embedding_bytes.collect() for sample in family.samples]

@@ -17,7 +17,7 @@ from workers.language.inputs import InputBuilder
 from workers.language.prefix import BlockKeys
 from workers.language.prompts import JobRefused, Prompt, PromptReader
 from workers.language.runner import Runner, default_kv_tokens
-from workers.language.sampler import Draw, choose
+from workers.language.sampler import Choice, Sampler
 from workers.language.scheduler import Scheduler, Step
 from workers.language.sequence import Sequence
 from workers.messages import (
@@ -79,6 +79,7 @@ class Engine:
         self._scheduler = Scheduler(
             self._blocks, max_step_tokens, max_step_sequences, num_blocks - num_longest
         )
+        self._sampler = Sampler(max_step_sequences)
         self._prefix_cache = prefix_cache
         self._digest_key = digest_key
         self._sequences: dict[str, Sequence] = {}
@@ -183,15 +184,14 @@ class Engine:
             self._runner.zero(step.dirty_blocks)
         tensors = self._builder.build(step, self._prompts)
         logits = self._runner.run(tensors)
-        draws = [Draw(each.sampling, each.num_completion_tokens) for each in tensors.choosers]
-        chosen = choose(logits, draws) if draws else []
+        choices = self._sampler.choose(logits, tensors.choosers) if tensors.choosers else []
         for piece in step.slices:
             piece.sequence.num_computed_tokens = piece.end
-        for sequence, token_id in zip(tensors.choosers, chosen, strict=True):
-            self._publish(sequence, token_id)
+        for sequence, choice in zip(tensors.choosers, choices, strict=True):
+            self._publish(sequence, choice)
 
-    def _publish(self, sequence: Sequence, token_id: int | None) -> None:
-        if token_id is None:
+    def _publish(self, sequence: Sequence, choice: Choice | None) -> None:
+        if choice is None:
             logger.error("job %s: no finite logits", sequence.job_id)
             self._fail(sequence, "not_finite", "the model gave no finite scores")
             return
@@ -200,9 +200,9 @@ class Engine:
             self._outbox.append(
                 Started(job_id=sequence.job_id, num_cached_tokens=num_cached_tokens)
             )
-        reason = sequence.accept(token_id)
+        reason = sequence.accept(choice.token_id)
         if reason != "stop":
-            self._outbox.append(Tokens(job_id=sequence.job_id, token_ids=(token_id,)))
+            self._outbox.append(_tokens(sequence, choice))
         if reason is not None:
             self._finish(sequence, reason)
 
@@ -224,6 +224,7 @@ class Engine:
 
     def _forget(self, sequence: Sequence, is_finite: bool) -> None:
         self._scheduler.remove(sequence, is_finite)
+        self._sampler.forget(sequence)
         del self._sequences[sequence.job_id], self._prompts[sequence.job_id]
 
     def _report(self) -> None:
@@ -246,3 +247,8 @@ class Engine:
                 num_images_waiting=0,
             )
         )
+
+
+def _tokens(sequence: Sequence, choice: Choice) -> Tokens:
+    told = () if choice.likelihood is None else (choice.likelihood,)
+    return Tokens(job_id=sequence.job_id, token_ids=(choice.token_id,), likelihoods=told)

@@ -12,7 +12,7 @@ from torch import Tensor
 from workers.families import Layout
 from workers.families.decoder import Decoder
 from workers.language.embeddings import EmbeddingReader, EmbeddingsLost, Found
-from workers.messages import FailKind, GenerateJob, Span
+from workers.messages import BIAS_FIELDS, FailKind, GenerateJob, Sampling, Span
 from workers.ranges import BadRegion
 
 
@@ -76,6 +76,7 @@ class PromptReader:
             raise JobRefused("internal", "the token ids are no whole int32 numbers")
         ids = np.frombuffer(job.token_ids, "<i4")
         self._check_ids(ids)
+        self._check_sampling(job.sampling)
         _check_order(job.spans, len(ids))
         try:
             spans = [(span.start, span.grid) for span in job.spans]
@@ -111,6 +112,17 @@ class PromptReader:
             )
         if ids.min() < 0 or ids.max() >= self.decoder.vocab_size:
             raise JobRefused("internal", f"a token id is not below {self.decoder.vocab_size}")
+
+    def _check_sampling(self, sampling: Sampling) -> None:
+        """Refuse ids that have no logit; one bad row would end all of a step."""
+        biased = np.frombuffer(sampling.logit_bias, np.dtype(BIAS_FIELDS))["token_id"]
+        hidden = sampling.stop_token_ids if sampling.min_tokens else ()
+        for name, ids in (("logit_bias", biased), ("stop_token_ids", np.array(hidden, int))):
+            if len(ids) and (ids.min() < 0 or ids.max() >= self.decoder.vocab_size):
+                raise JobRefused(
+                    "bad_input",
+                    f"{name}: the model's tokens are 0 to {self.decoder.vocab_size - 1}",
+                )
 
     def _read(self, span: Span) -> Found:
         reference, decoder = span.embeddings, self.decoder

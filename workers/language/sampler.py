@@ -1,134 +1,105 @@
-"""Logits and wishes in, one token per row out; the same for a request whatever runs beside it."""
+"""Logits and sequences in, the next token of each out; the same whatever runs beside it."""
 
-import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from workers.messages import Sampling
+from workers.language.drawing import Draw, draw
+from workers.language.logprobs import likelihoods
+from workers.language.penalties import TokenCounts, has_penalties
+from workers.language.sequence import Sequence
+from workers.messages import BIAS_FIELDS, Likelihood
 
-NUM_CANDIDATES = 1024  # best tokens that are sorted first; sorting a whole vocabulary is slow
+BIAS = np.dtype(BIAS_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
-class Draw:
-    """How to choose one row's token."""
+class Choice:
+    """A chosen token, and how likely it was if that was asked for."""
 
-    sampling: Sampling
-    index: int  # tokens of the answer before this one
+    token_id: int
+    likelihood: Likelihood | None
 
 
-@torch.inference_mode()
-def choose(logits: Tensor, draws: Sequence[Draw]) -> list[int | None]:
-    """Choose a token for each row of float32 [rows, vocab].
+class Sampler:
+    """Chooses tokens for one engine. Owned by the engine.
 
-    Temperature 0 takes the likeliest, the lowest id among equals. Else temperature, top_k and
-    top_p apply in this order, and the draw depends on nothing but logits, seed and index.
-
-    Returns:
-        token ids; None for a row that has no finite maximum.
+    The steps are vLLM's, in its order: `min_tokens` keeps tokens that stop the answer from being
+    chosen, `logit_bias` is added, penalties apply (`penalties.py`), and the token is drawn
+    (`drawing.py`). Logprobs are those of the logits as they came, as in vLLM. A row that asks for
+    none of it costs none of it.
     """
-    best, ids = logits.max(dim=-1)
-    plain: list[int] = []
-    cut: list[int] = []
-    for row, draw in enumerate(draws):
-        if draw.sampling.temperature > 0:
-            (cut if _is_cut(draw.sampling) else plain).append(row)
-    for rows, draw_rows in ((plain, _draw_from_all), (cut, _draw_from_best)):
-        if rows:
-            index = torch.tensor(rows, device=logits.device)
-            scores = logits[index] - best[index, None]
-            ids[index] = draw_rows(scores, [draws[row] for row in rows])
-    chosen, is_finite = torch.stack((ids, best.isfinite().long())).tolist()
-    return [token if finite else None for token, finite in zip(chosen, is_finite, strict=True)]
+
+    def __init__(self, max_rows: int) -> None:
+        """`max_rows` sequences at most choose at once."""
+        self._counts = TokenCounts(max_rows)
+
+    @torch.inference_mode()
+    def choose(self, logits: Tensor, sequences: tuple[Sequence, ...]) -> list[Choice | None]:
+        """Choose a token for each row of float32 [rows, vocab], which may be written to.
+
+        Returns:
+            a choice for each sequence; None for a row that has no finite maximum
+        """
+        told = [row for row, each in enumerate(sequences) if each.sampling.logprobs]
+        raw = _rows(logits, told).log_softmax(-1) if told else None
+        _hide_stops(logits, sequences)
+        _add_biases(logits, sequences)
+        ids, best = self._draw(logits, sequences)
+        found: dict[int, Likelihood] = {}
+        if raw is not None:
+            num_top = [sequences[row].sampling.top_logprobs for row in told]
+            found = dict(zip(told, likelihoods(raw, _rows(ids, told), num_top), strict=True))
+        chosen, is_finite = torch.stack((ids, best.isfinite().long())).tolist()
+        return [
+            Choice(token_id, found.get(row)) if finite else None
+            for row, (token_id, finite) in enumerate(zip(chosen, is_finite, strict=True))
+        ]
+
+    def forget(self, sequence: Sequence) -> None:
+        """Let go of what is kept of a sequence that has ended."""
+        self._counts.forget(sequence.job_id)
+
+    def _draw(self, logits: Tensor, sequences: tuple[Sequence, ...]) -> tuple[Tensor, Tensor]:
+        draws = [Draw(each.sampling, each.num_completion_tokens) for each in sequences]
+        penalised = [row for row, each in enumerate(draws) if has_penalties(each.sampling)]
+        if not penalised:
+            return draw(logits, draws)
+        counted = tuple(sequences[row] for row in penalised)
+        self._counts.penalise(logits, penalised, counted)
+        ids, best = draw(logits, draws)
+        self._counts.add(counted, _rows(ids, penalised))
+        return ids, best
 
 
-def _is_cut(sampling: Sampling) -> bool:
-    return sampling.top_k > 0 or sampling.top_p < 1
+def _rows(table: Tensor, rows: list[int]) -> Tensor:
+    return table[torch.tensor(rows, device=table.device)]
 
 
-def _draw_from_all(scores: Tensor, draws: list[Draw]) -> Tensor:
-    """Draw a token for each row of [rows, vocab]. Returns int64 [rows]."""
-    scores = scores / _column([draw.sampling.temperature for draw in draws], scores)
-    return _invert(scores, draws)
+def _hide_stops(logits: Tensor, sequences: tuple[Sequence, ...]) -> None:
+    places = [
+        (row, token_id)
+        for row, each in enumerate(sequences)
+        if each.num_completion_tokens < each.sampling.min_tokens
+        for token_id in each.sampling.stop_token_ids
+    ]
+    if places:
+        rows, ids = torch.tensor(places, device=logits.device).T
+        logits[rows, ids] = -torch.inf
 
 
-def _draw_from_best(scores: Tensor, draws: list[Draw]) -> Tensor:
-    """The same after top_k and top_p, which nearly always leave a few of the best."""
-    scores = scores / _column([draw.sampling.temperature for draw in draws], scores)
-    candidates = scores.topk(min(NUM_CANDIDATES, scores.shape[-1])).indices
-    tokens, is_certain = _draw_among(candidates, scores, draws)
-    rows = [row for row, certain in enumerate(is_certain.tolist()) if not certain]
-    if rows:
-        index = torch.tensor(rows, device=scores.device)
-        everything = torch.arange(scores.shape[-1], device=scores.device).expand(len(rows), -1)
-        left = [draws[row] for row in rows]
-        tokens[index], _ = _draw_among(everything, scores[index], left)
-    return tokens
-
-
-def _draw_among(candidates: Tensor, scores: Tensor, draws: list[Draw]) -> tuple[Tensor, Tensor]:
-    """Draw from candidate ids [rows, candidates], none of which is worse than any other token.
-
-    Returns:
-        int64 [rows], and bool [rows]: whether more candidates could not have changed it
-    """
-    candidates = candidates.sort(-1).values  # equals stay in the order of their ids
-    ordered, order = scores.gather(-1, candidates).sort(dim=-1, descending=True, stable=True)
-    worst = ordered[:, -1].clone()
-    _keep_top_k(ordered, [draw.sampling.top_k for draw in draws])
-    has_top_k = torch.tensor([draw.sampling.top_k > 0 for draw in draws], device=scores.device)
-    least_of_top_k = _least_kept(ordered)
-    # The best score is 0, so no exponential overflows.
-    of_all = scores.exp().sum(-1, dtype=torch.float64)
-    of_kept = ordered.exp().sum(-1, dtype=torch.float64)
-    _keep_top_p(ordered, torch.where(has_top_k, of_kept, of_all), draws)
-    # With top_k the mass that top_p cuts is that of the kept, so they have to be all there.
-    is_certain = torch.where(has_top_k, least_of_top_k, _least_kept(ordered)) > worst
-    tokens = candidates.gather(-1, order.gather(-1, _invert(ordered, draws)[:, None]))
-    return tokens[:, 0], is_certain
-
-
-def _keep_top_k(ordered: Tensor, limits: list[int]) -> None:
-    """Cut scores [rows, candidates], largest first, below the k-th; equals of the k-th stay."""
-    size = ordered.shape[-1]
-    last = torch.tensor([min(limit or size, size) - 1 for limit in limits], device=ordered.device)
-    ordered.masked_fill_(ordered < ordered.gather(-1, last[:, None]), -torch.inf)
-
-
-def _keep_top_p(ordered: Tensor, total: Tensor, draws: list[Draw]) -> None:
-    """Cut scores [rows, candidates], largest first, after the fewest whose mass reaches top_p.
-
-    `total` is what the exponentials of all scores of a row add up to, float64 [rows].
-    """
-    mass = ordered.double().exp() / total[:, None]
-    before = mass.cumsum(-1) - mass
-    limits = [draw.sampling.top_p if draw.sampling.top_p < 1 else torch.inf for draw in draws]
-    is_cut = before >= _column(limits, before)
-    is_cut[:, 0] = False
-    ordered.masked_fill_(is_cut, -torch.inf)
-
-
-def _least_kept(ordered: Tensor) -> Tensor:
-    return ordered.masked_fill(ordered.isneginf(), torch.inf).amin(-1)
-
-
-def _invert(scores: Tensor, draws: list[Draw]) -> Tensor:
-    """Indices where the cumulative distributions of [rows, vocab] pass the rows' numbers."""
-    mass = scores.double().softmax(-1).cumsum(-1)
-    target = mass[:, -1:] * _column([_uniform(draw) for draw in draws], mass)
-    # A row of NaN finds nothing; it is refused later, but its index has to exist.
-    return torch.searchsorted(mass, target, right=True)[:, 0].clamp(max=scores.shape[-1] - 1)
-
-
-def _uniform(draw: Draw) -> float:
-    """A number in [0, 1) that seed and index alone decide."""
-    text = f"{draw.sampling.seed}:{draw.index}".encode()
-    number = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
-    return float((number >> 11) * 2.0**-53)
-
-
-def _column(values: list[float], like: Tensor) -> Tensor:
-    return torch.tensor(values, dtype=like.dtype, device=like.device)[:, None]
+def _add_biases(logits: Tensor, sequences: tuple[Sequence, ...]) -> None:
+    rows, biases = [], []
+    for row, each in enumerate(sequences):
+        if each.sampling.logit_bias:
+            biases.append(np.frombuffer(each.sampling.logit_bias, BIAS))
+            rows.append(np.full(len(biases[-1]), row))
+    if not biases:
+        return
+    bias = np.concatenate(biases)
+    places = torch.from_numpy(np.stack((np.concatenate(rows), bias["token_id"])))
+    values = torch.from_numpy(np.ascontiguousarray(bias["bias"]))
+    row_index, ids = places.to(logits.device)
+    logits.index_put_((row_index, ids), values.to(logits.device), accumulate=True)

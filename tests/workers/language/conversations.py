@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from tests.workers.language.models import LentArenas, Model, Request, make_job, make_request
-from workers.language import engine as engine_module
+from workers.language import sampler
+from workers.language.drawing import Draw, draw
 from workers.language.engine import Engine
-from workers.language.sampler import Draw, choose
 from workers.messages import Failed, Finished, FromWorker, Sampling, Started
 
 Logits = dict[tuple[int, int], Tensor]  # seed of the job, index of the token
@@ -72,12 +72,12 @@ class Recorder:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._rows: Logits = {}
-        monkeypatch.setattr(engine_module, "choose", self._choose)
+        monkeypatch.setattr(sampler, "draw", self._draw)
 
-    def _choose(self, logits: Tensor, draws: list[Draw]) -> list[int | None]:
-        for row, draw in zip(logits, draws, strict=True):
-            self._rows[draw.sampling.seed, draw.index] = row
-        return choose(logits, draws)
+    def _draw(self, logits: Tensor, draws: list[Draw]) -> tuple[Tensor, Tensor]:
+        for row, each in zip(logits, draws, strict=True):
+            self._rows[each.sampling.seed, each.index] = row
+        return draw(logits, draws)
 
     def take(self) -> Logits:
         """What came since the last look."""

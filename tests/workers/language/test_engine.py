@@ -26,7 +26,8 @@ from tests.workers.language.models import (
 )
 from workers.families.qwen_vl.text import TextModel
 from workers.language import engine as engine_module
-from workers.language.sampler import Draw, choose
+from workers.language import sampler
+from workers.language.drawing import Draw, draw
 from workers.messages import (
     Failed,
     Finished,
@@ -98,11 +99,11 @@ def test_draws_are_numbered_by_the_tokens_of_the_answer(
 ) -> None:
     indices: list[int] = []
 
-    def recording(logits: Tensor, draws: list[Draw]) -> list[int | None]:
-        indices.extend(draw.index for draw in draws)
-        return choose(logits, draws)
+    def recording(logits: Tensor, draws: list[Draw]) -> tuple[Tensor, Tensor]:
+        indices.extend(each.index for each in draws)
+        return draw(logits, draws)
 
-    monkeypatch.setattr(engine_module, "choose", recording)
+    monkeypatch.setattr(sampler, "draw", recording)
     run(make_engine(deep_model, arenas), [make_job(arenas, text_request(9, 4), "a")], 1)
     assert indices == [0, 1, 2, 3]
 

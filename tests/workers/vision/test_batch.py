@@ -2,7 +2,7 @@
 
 import random
 
-from workers.vision.batch import choose_batch
+from workers.vision.batch import choose_batch, max_patches_on
 
 
 def test_batch_ends_before_the_limit_is_exceeded() -> None:
@@ -27,3 +27,8 @@ def test_every_batch_is_as_long_as_the_limit_allows() -> None:
         assert size >= 1
         assert size == 1 or sum(waiting[:size]) <= 100
         assert size == len(waiting) or sum(waiting[: size + 1]) > 100
+
+
+def test_a_cpu_gets_smaller_batches_than_a_gpu() -> None:
+    assert max_patches_on("cpu") == 2048
+    assert max_patches_on("cuda:1") == max_patches_on("cuda") == 16384

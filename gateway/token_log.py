@@ -1,0 +1,50 @@
+"""Tokens of an answer with their likelihoods in, entries of OpenAI's `logprobs` out."""
+
+from collections import deque
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from gateway.spelling import Speller
+from workers.messages import Likelihood
+
+# JSON has no infinity; OpenAI says this of tokens that the model rules out.
+_LEAST_LOGPROB = -9999.0
+
+Entry = dict[str, Any]
+
+
+class TokenLog:
+    """Gives each token's entry out with the text that shows its beginning.
+
+    So an entry is never told of a token that a stop string hides, nor of a special one. Owned by
+    the request's task.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._speller = Speller(tokenizer)
+        self._waiting: deque[tuple[int, Entry]] = deque()  # first character, entry
+
+    def add(self, token_id: int, likelihood: Likelihood, start: int) -> None:
+        """Take the next token; `start` counts the answer's whole characters before it."""
+        if self._speller.is_special(token_id):
+            return
+        top = [self._entry(each, logprob) for each, logprob in likelihood.top]
+        entry = self._entry(token_id, likelihood.logprob) | {"top_logprobs": top}
+        self._waiting.append((start, entry))
+
+    def take(self, num_given: int) -> list[Entry]:
+        """The entries of tokens that begin in the first `num_given` characters."""
+        entries = []
+        while self._waiting and self._waiting[0][0] < num_given:
+            entries.append(self._waiting.popleft()[1])
+        return entries
+
+    def _entry(self, token_id: int, logprob: float) -> Entry:
+        """A token may end within a character, of which its bytes are right and its text is not."""
+        spelling = self._speller.spell(token_id)
+        return {
+            "token": spelling.decode(errors="replace"),
+            "logprob": max(logprob, _LEAST_LOGPROB),
+            "bytes": None if self._speller.is_special(token_id) else list(spelling),
+        }

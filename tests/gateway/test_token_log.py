@@ -1,0 +1,94 @@
+"""Entries of tokens: their bytes join to the text, and none is told of what stays hidden."""
+
+import math
+import random
+
+import pytest
+from tokenizers import Tokenizer
+
+from config.settings import DEMO_MODEL
+from gateway.letters import LETTERS
+from gateway.text_stream import TextStream
+from gateway.token_log import Entry, TokenLog
+from workers.messages import Likelihood
+
+END = 762  # <|im_end|>
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.from_file(str(DEMO_MODEL / "tokenizer.json"))
+
+
+def told(tokenizer: Tokenizer, ids: list[int], *stop: str) -> list[tuple[str, list[Entry]]]:
+    """Text and entries of each push, and of the end."""
+    stream, log = TextStream(tokenizer, stop), TokenLog(tokenizer)
+    found = []
+    for token_id in ids:
+        log.add(token_id, Likelihood(-0.5, ()), stream.num_characters)
+        text = stream.push([token_id])
+        found.append((text, log.take(stream.num_given)))
+        if stream.stopped:
+            return found
+    return [*found, (stream.finish(), log.take(stream.num_given))]
+
+
+def joined(entries: list[Entry]) -> bytes:
+    return b"".join(bytes(entry["bytes"]) for entry in entries)
+
+
+def test_bytes_join_to_the_text_at_the_end_and_lag_behind_it_never() -> None:
+    tokenizer = Tokenizer.from_file(str(DEMO_MODEL / "tokenizer.json"))
+    chance = random.Random(1)
+    for _ in range(50):
+        text = "".join(chance.choices("ab é日🦊\n", k=8))
+        pieces = told(tokenizer, tokenizer.encode(text).ids)
+        for end in range(1, len(pieces) + 1):
+            given = "".join(part for part, _ in pieces[:end])
+            entries = [entry for _, part in pieces[:end] for entry in part]
+            assert joined(entries).startswith(given.encode())
+        assert joined(entries) == text.encode()
+
+
+def test_a_character_of_several_tokens_comes_with_all_of_them(tokenizer: Tokenizer) -> None:
+    ids = [tokenizer.token_to_id(LETTERS[byte]) or 0 for byte in "€".encode()]
+    pieces = told(tokenizer, ids)
+    assert [(text, len(entries)) for text, entries in pieces[:3]] == [("", 0), ("", 0), ("€", 3)]
+    assert [entry["bytes"] for entry in pieces[2][1]] == [[0xE2], [0x82], [0xAC]]
+    assert [entry["token"] for entry in pieces[2][1]] == ["\ufffd"] * 3
+
+
+def test_a_character_that_stays_broken_comes_at_the_end(tokenizer: Tokenizer) -> None:
+    lone = tokenizer.token_to_id(LETTERS[0xE2]) or 0
+    assert [(text, joined(entries)) for text, entries in told(tokenizer, [lone])] == [
+        ("", b""),
+        ("\ufffd", b"\xe2"),
+    ]
+
+
+def test_tokens_that_a_stop_string_hides_are_not_told(tokenizer: Tokenizer) -> None:
+    ids = [tokenizer.token_to_id(letter) or 0 for letter in "aXYbXYZc"]
+    pieces = told(tokenizer, ids, "XYZ")
+    assert [(text, joined(entries)) for text, entries in pieces] == [
+        ("a", b"a"), ("", b""), ("", b""), ("XYb", b"XYb"), ("", b""), ("", b""), ("", b""),
+    ]  # fmt: skip
+
+
+def test_a_token_that_a_stop_string_cuts_is_told_whole(tokenizer: Tokenizer) -> None:
+    (white,) = tokenizer.encode(" white").ids
+    (text, entries), *_ = told(tokenizer, [white], "it")
+    assert (text, joined(entries)) == (" wh", b" white")
+
+
+def test_special_tokens_are_told_only_among_the_likeliest(tokenizer: Tokenizer) -> None:
+    stream, log = TextStream(tokenizer, ()), TokenLog(tokenizer)
+    for token_id in (END, 40):
+        likelihood = Likelihood(-1.0, ((END, -0.1), (40, -math.inf)))
+        log.add(token_id, likelihood, stream.num_characters)
+        stream.push([token_id])
+    (entry,) = log.take(stream.num_given)
+    assert entry["bytes"] == list(tokenizer.decode([40]).encode())
+    assert entry["top_logprobs"] == [
+        {"token": "<|im_end|>", "logprob": -0.1, "bytes": None},
+        {"token": tokenizer.decode([40]), "logprob": -9999.0, "bytes": entry["bytes"]},
+    ]
