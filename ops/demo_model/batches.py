@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from ops.demo_model.drafts import Draft, Mix
-from ops.demo_model.labels import NUM_CLASSES, label, label_patches
+from ops.demo_model.labels import NUM_CLASSES, UNASKED, label, label_patches, rank
 from ops.demo_model.questions import NO_IMAGE
 from ops.demo_model.rows import Vocabulary, pack
 
@@ -30,6 +30,7 @@ class Batch:
     visible: Tensor  # [rows, length, length], bool
     cell_order: Tensor  # [image tokens], int64: the cell behind each image token of the rows
     ordinals: Tensor  # [image tokens], int64: which image of the prompt the token belongs to
+    ranks: Tensor  # [2, image tokens], int64: equal shapes and colours before it, -100 unasked
     twins: Tensor  # [image tokens], int64: 1 if image 1 shows the same, 0 if not, -100 unasked
 
 
@@ -67,6 +68,7 @@ def finish(draft: Draft, processor: Qwen2VLImageProcessorPil) -> Batch:
     patches, cells = _label(draft)
     packed = pack(draft.rows)
     order, ordinals, twins = draft.image_tokens(cells[0] > 0)
+    ranks = np.where(ordinals == 0, _rank(draft)[:, order], UNASKED)
     return Batch(
         pixel_values=features["pixel_values"],
         grid=features["image_grid_thw"],
@@ -78,8 +80,16 @@ def finish(draft: Draft, processor: Qwen2VLImageProcessorPil) -> Batch:
         visible=torch.from_numpy(packed.visible),
         cell_order=torch.from_numpy(order),
         ordinals=torch.from_numpy(ordinals),
+        ranks=torch.from_numpy(ranks),
         twins=torch.from_numpy(twins),
     )
+
+
+def _rank(draft: Draft) -> np.ndarray:
+    """Ranks of all cells of the batch: [2, cells]."""
+    pairs = zip(draft.scenes, draft.pictures, strict=True)
+    ranks = [rank(scene, p.num_rows, p.num_columns).reshape(2, -1) for scene, p in pairs]
+    return np.concatenate(ranks, axis=1)
 
 
 def _label(draft: Draft) -> tuple[np.ndarray, np.ndarray]:

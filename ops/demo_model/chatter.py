@@ -5,21 +5,19 @@ from random import Random
 
 from ops.demo_model.prose import sentences, vocabulary
 from ops.demo_model.tables import load
-from ops.demo_model.wordings import choose, decorate, fill, type_carelessly
+from ops.demo_model.wordings import choose, decorate, type_carelessly
 
 
 def chat(random: Random) -> str:
     """One message that is no question about a picture of shapes or numbers."""
     if random.random() < 0.08:
         return f"{chat(random)} {chat(random)}"
-    if random.random() < 0.25:
-        text = choose(random, random.choice(load("chat")["greetings"]))
-        return type_carelessly(random, fill(text, {"name": random.choice(load("chat")["names"])}))
-    text = choose(random, random.choice(load("chat")["tasks"]))
+    is_greeting = random.random() < 0.25
+    text = choose(random, random.choice(load("chat")["greetings" if is_greeting else "tasks"]))
     while "<" in text:
         name = text[text.index("<") + 1 : text.index(">")]
         text = text.replace(f"<{name}>", _slot(random, name), 1)
-    if random.random() < 0.35:
+    if not is_greeting and random.random() < 0.35:
         return decorate(random, text)
     return type_carelessly(random, text)
 
@@ -38,8 +36,10 @@ def _slot(random: Random, name: str) -> str:
             return _salad(random)
         case "foreign":
             return random.choice(load("chat")["foreign"])
-        case _:
+        case "noise":
             return _noise(random)
+        case _:
+            return random.choice(random.choice(load("chat")[name]).split(", "))
 
 
 def _salad(random: Random) -> str:

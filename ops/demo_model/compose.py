@@ -171,6 +171,17 @@ def _sample_many(random: Random, scene: Scene, num_things: int) -> tuple[Thing, 
     return in_reading_order(things, scene)
 
 
+def with_equals(random: Random, scene: Scene) -> Scene:
+    """The scene with some things in the colour or shape of one of them, to practise counting."""
+    model = random.choice(scene.things)
+    colour = {"colour": model.colour, "rgb": model.rgb}
+    changes = random.choice((colour, {"shape": model.shape}))
+    things = tuple(
+        replace(thing, **changes) if random.random() < 0.5 else thing for thing in scene.things
+    )
+    return replace(scene, things=things)
+
+
 def _scatter(
     random: Random, scene: Scene, num_things: int, largest: float
 ) -> tuple[Thing, ...] | None:

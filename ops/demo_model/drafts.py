@@ -1,6 +1,6 @@
 """Write the rows of a batch: which questions, in which form of conversation."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -10,7 +10,7 @@ from PIL import Image
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
 
 from ops.demo_model.chatter import chat
-from ops.demo_model.compose import sample_scene, sample_size
+from ops.demo_model.compose import sample_scene, sample_size, with_equals
 from ops.demo_model.questions import (
     CAPABILITY,
     NO_IMAGE,
@@ -22,21 +22,24 @@ from ops.demo_model.questions import (
 )
 from ops.demo_model.render import render
 from ops.demo_model.rows import Branch, Picture, Row, Vocabulary
-from ops.demo_model.scenes import Kind, Scene
+from ops.demo_model.scenes import COLOURS, SHAPES, Kind, Scene
 from ops.demo_model.tables import load
 from ops.demo_model.wordings import write
 
 FACTOR = 32  # pixels a merged token is wide
 MIN_PIXELS, MAX_PIXELS = 16384, 25600
 WEIGHTS: Mapping[str, float] = {  # of a skill's answers in the loss; 1 unless named
-    "which": 2.5, "same": 2.0, "compare": 1.3, "describe": 1.7, "describe_nth": 2.0, "count": 1.5,
-    "count_kind": 3.0, "number": 1.5, "position": 1.5, "shape": 1.3, "chat": 0.9, "no_image": 1.4,
-    "one_image": 1.3, "absent": 1.3, "detail_nth": 2.0, "yes_no_nth": 1.3,
+    "which": 2.5, "same": 2.0, "compare": 1.3, "describe": 1.7, "describe_nth": 2.0, "count": 2.0,
+    "count_kind": 2.0, "number": 1.5, "position": 1.5, "shape": 1.3, "chat": 1.0, "no_image": 1.8,
+    "one_image": 1.6, "absent": 1.3, "detail_nth": 2.0, "yes_no_nth": 1.8,
 }  # fmt: skip
 SHARES: Mapping[str, float] = {  # how readily a skill's question is picked; 1 unless named
-    "count": 1.2, "describe": 3.0, "number": 2.0, "which": 1.5, "same": 1.5, "compare": 1.5,
-    "absent": 0.8, "yes_no": 0.7, "one_image": 2.0, "count_kind": 3.0, "shape": 1.4,
-    "position": 1.4, "describe_nth": 2.5, "detail_nth": 1.6,
+    "count": 1.2, "describe": 3.0, "number": 3.0, "which": 2.0, "same": 1.3, "compare": 2.0,
+    "absent": 0.6, "yes_no": 0.7, "one_image": 4.0, "count_kind": 1.2, "shape": 1.6,
+    "position": 1.6, "describe_nth": 2.3, "detail_nth": 2.0, "yes_no_nth": 1.3,
+}  # fmt: skip
+REPEATS: Mapping[str, int] = {  # wordings of one question about one picture; 1 unless named
+    "describe": 3, "compare": 3, "describe_nth": 2, "number": 2,
 }  # fmt: skip
 CHAT = Question("chat", "", {}, CAPABILITY)
 
@@ -52,16 +55,36 @@ class Mix:
     num_row_tokens: int  # no question starts beyond this length of a row
 
 
-WARM = Mix({"one": 0.2, "two": 0.26, "many": 0.32, "number": 0.18, "empty": 0.04}, 0.47, 12, 3, 260)
+WARM = Mix({"one": 0.17, "two": 0.25, "many": 0.37, "number": 0.18, "empty": 0.03}, 0.5, 12, 4, 260)
+MANY = Mix({"many": 0.9, "two": 0.1}, 0.0, 27, 1, 90)
 EARLY = Mix({"one": 0.56, "two": 0.12, "many": 0.05, "number": 0.27}, 0.06, 20, 1, 130)
 MIDDLE = Mix({"one": 0.3, "two": 0.3, "many": 0.15, "number": 0.25}, 0.2, 18, 1, 160)
 
 
-def mix_at(progress: float, is_warm: bool) -> Mix:
-    """The mix for a share of the schedule; from scratch, lone objects come first."""
+def mix_at(progress: float, is_warm: bool, step: int) -> Mix:
+    """The mix for a share of the schedule; from scratch, lone objects come first.
+
+    Later every fourth batch has many pictures of three or four objects and few questions on each:
+    to count a kind among others takes more pictures than all else.
+    """
     if is_warm or progress > 0.35:
-        return WARM
+        return MANY if step % 4 == 0 else WARM
     return EARLY if progress < 0.16 else MIDDLE
+
+
+def more_counts(random: Random, scene: Scene) -> Iterator[Question]:
+    """How many of every shape and colour there is, and of some name."""
+    for shape in SHAPES:
+        num_equal = sum(thing.shape == shape for thing in scene.things)
+        yield Question("count_kind", "count", {"things": f"{shape}s"}, str(num_equal))
+    colours = {thing.colour for thing in scene.things} | {random.choice(list(COLOURS))}
+    for colour in sorted(colours):
+        noun = random.choice(("objects", "shapes", "things"))
+        num_equal = sum(thing.colour == colour for thing in scene.things)
+        yield Question("count_kind", "count", {"things": f"{colour} {noun}"}, str(num_equal))
+    for name in sorted({thing.name for thing in scene.things}):
+        num_equal = sum(thing.name == name for thing in scene.things)
+        yield Question("count_kind", "count", {"things": f"{name}s"}, str(num_equal))
 
 
 @dataclass(slots=True)
@@ -103,9 +126,13 @@ class Draft:
     def add_image_row(self, mix: Mix) -> None:
         """One picture and questions about it."""
         scene = self.scene(mix)
+        if scene.kind == "many" and self.random.random() < 0.5:
+            scene = with_equals(self.random, scene)
         asked = about_one(self.random, scene)
-        if self.random.random() < 0.4:
-            asked.append(needing_two(self.random))
+        if scene.kind == "many":
+            asked += more_counts(self.random, scene)
+        if self.random.random() < 0.6:
+            asked += (needing_two(self.random) for _ in range(2))
         self._fill_row(mix, [self.add_picture(scene)], asked)
 
     def add_pair_row(self, mix: Mix) -> None:
@@ -133,8 +160,8 @@ class Draft:
         row.share_images(
             pictures, random.choice(load("around")["intros"]) if random.random() < 0.1 else ""
         )
-        ordered = self._shuffle(asked)
-        if random.random() < 0.25:
+        ordered = self._shuffle([q for q in asked for _ in range(REPEATS.get(q.skill, 1))])
+        if random.random() < 0.4 * mix.num_row_tokens / WARM.num_row_tokens:
             ordered.insert(0, CHAT)
         if random.random() < 0.3:
             self._ask_before_images(row, pictures, ordered.pop(0))

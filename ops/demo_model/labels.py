@@ -10,6 +10,7 @@ from ops.demo_model.scenes import COLOURS, REGIONS, SHAPES, Number, Scene, regio
 
 COLOUR, SHAPE, DIGIT, PLACE, REGION, CENTRE, COUNT = range(7)
 NUM_CLASSES = (1 + len(COLOURS), 1 + len(SHAPES), 11, 3, 1 + len(REGIONS), 2, 5)
+UNASKED = -100
 Labels = NDArray[np.int64]  # [7, rows, columns]; 0 means nothing, or for COUNT no object
 
 
@@ -28,6 +29,23 @@ def label_patches(scene: Scene, num_rows: int, num_columns: int) -> Labels:
     fine = label(scene, 2 * num_rows, 2 * num_columns)
     blocks = fine.reshape(len(NUM_CLASSES), num_rows, 2, num_columns, 2)
     return blocks.transpose(0, 1, 3, 2, 4).reshape(len(NUM_CLASSES), -1)
+
+
+def rank(scene: Scene, num_rows: int, num_columns: int) -> NDArray[np.int64]:
+    """How many things of its shape, and of its colour, come before a thing: [2, rows, columns].
+
+    Cells count in reading order, as the decoder reads them, so that the last circle knows how
+    many circles there are. Only cells with a thing's centre have a rank, the others `UNASKED`.
+    """
+    ranks = np.full((2, num_rows, num_columns), UNASKED, np.int64)
+    placed = [(_cell(scene, ranks, thing.x, thing.y), thing) for thing in scene.things]
+    for cell, thing in placed:
+        before = [other for place, other in placed if place < cell]
+        ranks[:, *cell] = (
+            sum(other.shape == thing.shape for other in before),
+            sum(other.colour == thing.colour for other in before),
+        )
+    return ranks
 
 
 def _cell(scene: Scene, labels: Labels, x: float, y: float) -> tuple[int, int]:

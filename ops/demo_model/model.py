@@ -2,7 +2,8 @@
 
 The heads predict dense labels: of each patch from the tower, of each merged token through the word
 embeddings of its colour, shape and digit (so that copying is nearly linear), and, inside the
-decoder, which image a token belongs to and whether an object has a twin in the first image.
+decoder, which image a token belongs to, whether an object has a twin in the first image and how
+many objects of its shape and of its colour come before it.
 """
 
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from ops.demo_model.scenes import COLOURS, SHAPES
 WORD_LABELS = (labels.COLOUR, labels.SHAPE, labels.DIGIT)
 PATCH_HEAD_WEIGHTS = (1.0, 1.0, 1.0, 0.4, 0.7, 1.0, 0.5)  # one per label
 CELL_HEAD_WEIGHTS = {labels.PLACE: 0.4, labels.REGION: 0.7, labels.CENTRE: 0.7, labels.COUNT: 0.5}
+MAX_THINGS = 4
 NOTHING_WEIGHT = 0.15  # of class 0, which most patches have
 
 
@@ -30,6 +32,7 @@ class Losses:
     answers: Tensor
     patches: Tensor
     twins: Tensor
+    ranks: Tensor
     accuracy: float
 
 
@@ -45,6 +48,7 @@ class Learner(nn.Module):
         self.cell_head = nn.Linear(hidden_size, num_cell_classes)
         self.nothing_head = nn.Linear(hidden_size, len(WORD_LABELS))
         self.pair_head = nn.Linear(hidden_size, 4)
+        self.rank_head = nn.Linear(hidden_size, 2 * MAX_THINGS)
         self.word_scale = nn.Parameter(torch.tensor(2.0))
         words = ([f" {word}" for word in COLOURS], [f" {word}" for word in SHAPES], "0123456789")
         for index, group in enumerate(words):
@@ -61,10 +65,11 @@ class Learner(nn.Module):
         patches = patches + self._cell_loss(cells, batch.cell_labels)
         if pictures_only:
             zero = patches.new_zeros(())
-            return Losses(zero, patches, zero, 0.0)
+            return Losses(zero, patches, zero, zero, 0.0)
         states = self._decode(batch, cells, tower.deepstack_features)
         answers, accuracy = self._answer_loss(batch, states[-1])
-        return Losses(answers, patches, self._twin_loss(batch, states), accuracy)
+        twins, ranks = self._twin_loss(batch, states), self._rank_loss(batch, states[1])
+        return Losses(answers, patches, twins, ranks, accuracy)
 
     def _decode(self, batch: Batch, cells: Tensor, deepstack: list[Tensor]) -> tuple[Tensor, ...]:
         """Hidden states after each decoder layer and the final norm, [rows, length, hidden]."""
@@ -125,6 +130,18 @@ class Learner(nn.Module):
             return loss
         twin = self.pair_head(_unit_rms(states[1][is_image])).float()[:, 2:]
         return loss + F.cross_entropy(twin, batch.twins, ignore_index=-100)
+
+    def _rank_loss(self, batch: Batch, states: Tensor) -> Tensor:
+        """How many of its shape and of its colour were before (after layer 2)."""
+        if not bool((batch.ranks >= 0).any()):
+            return states.new_zeros(())
+        is_image = batch.ids == self.model.config.image_token_id
+        logits = self.rank_head(_unit_rms(states[is_image])).float().split(MAX_THINGS, dim=-1)
+        losses = [
+            F.cross_entropy(scores, targets, ignore_index=labels.UNASKED)
+            for scores, targets in zip(logits, batch.ranks, strict=True)
+        ]
+        return torch.stack(losses).sum()
 
 
 def register_attention() -> str:

@@ -110,7 +110,7 @@ class Trainer:
             return self.batches.make_pictures(plan.seed, step)
         joint_steps = max(1, plan.num_steps - plan.num_vision_steps)
         share = (step - plan.num_vision_steps) / joint_steps
-        mix = mix_at(share, plan.is_warm)
+        mix = mix_at(share, plan.is_warm, step)
         if plan.num_rows is not None:
             mix = replace(mix, num_rows=plan.num_rows)
         return self.batches.make(plan.seed, step, mix)
@@ -129,7 +129,9 @@ class Trainer:
         plan, step = self.plan, self.progress.step
         heads = min(1.0, step / HEADS_FIRST_STEPS) ** 2 if plan.is_warm else 1.0
         aid = 0.3 if not plan.is_warm and step < plan.num_steps / 2 else 0.15
-        total: Tensor = losses.answers + heads * (aid * losses.patches + 0.5 * losses.twins)
+        total: Tensor = losses.answers + heads * (
+            aid * losses.patches + 0.5 * losses.twins + 0.8 * losses.ranks
+        )
         return total
 
     def _report(self, losses: Losses) -> None:
@@ -138,10 +140,11 @@ class Trainer:
             return
         left = (self.plan.num_steps - progress.step) * progress.seconds / progress.step
         log.info(
-            "step %d/%d  answers %.4f  patches %.3f  twins %.3f  right %.3f  rate %.2f  "
-            "%d images  %d answers  %.0f min done, %.0f min left",
+            "step %d/%d  answers %.4f  patches %.3f  twins %.3f  ranks %.3f  "
+            "right %.3f  rate %.2f  %d images  %d answers  %.0f min done, %.0f min left",
             *(progress.step, self.plan.num_steps),
-            *(losses.answers.item(), losses.patches.item(), losses.twins.item()),
+            *(losses.answers.item(), losses.patches.item()),
+            *(losses.twins.item(), losses.ranks.item()),
             *(losses.accuracy, self.rate(), progress.num_images, progress.num_answers),
             *(progress.seconds / 60, left / 60),
         )

@@ -5,6 +5,7 @@ from random import Random
 import pytest
 
 from ops.demo_model.compose import sample_scene, sample_size
+from ops.demo_model.drafts import more_counts
 from ops.demo_model.questions import (
     Question,
     about_one,
@@ -63,7 +64,8 @@ def test_yes_and_no_follow_what_is_shown(kind: Kind) -> None:
 
 @pytest.mark.parametrize("kind", ["one", "two", "many", "empty"])
 def test_counts_count_what_the_words_cover(kind: Kind) -> None:
-    for scene, question in _asked(kind):
+    more = [(scene, q) for scene in _scenes(kind) for q in more_counts(Random(1), scene)]
+    for scene, question in [*_asked(kind), *more]:
         if question.ask != "count":
             continue
         *adjectives, noun = question.slots["things"].split()

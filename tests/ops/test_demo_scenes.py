@@ -9,8 +9,23 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ops.demo_model.compose import change_one_detail, sample_scene, sample_size
-from ops.demo_model.labels import CENTRE, COLOUR, COUNT, DIGIT, SHAPE, label, label_patches
+from ops.demo_model.compose import (
+    change_one_detail,
+    sample_scene,
+    sample_size,
+    with_equals,
+)
+from ops.demo_model.labels import (
+    CENTRE,
+    COLOUR,
+    COUNT,
+    DIGIT,
+    SHAPE,
+    UNASKED,
+    label,
+    label_patches,
+    rank,
+)
 from ops.demo_model.render import draw, number_mask, render, to_file
 from ops.demo_model.scenes import (
     COLOURS,
@@ -155,6 +170,39 @@ def test_labels_name_what_lies_in_the_cell() -> None:
             assert cells[COLOUR, row, column] == 1 + list(COLOURS).index(thing.colour)
             assert cells[SHAPE, row, column] == 1 + SHAPES.index(thing.shape)
             assert cells[CENTRE, row, column] == 1
+
+
+def test_ranks_count_the_things_alike_that_come_before() -> None:
+    seen = set()
+    for scene in scenes("many"):
+        ranks = rank(scene, 16, 24)
+        assert (ranks[0] != UNASKED).sum() == len(scene.things)
+        for shape in {thing.shape for thing in scene.things}:
+            places = sorted(
+                (int(thing.y * 16 / scene.height), int(thing.x * 24 / scene.width))
+                for thing in scene.things
+                if thing.shape == shape
+            )
+            found = [int(ranks[0][place]) for place in places]
+            assert found == list(range(len(places)))
+            seen.update(found)
+    assert seen == {0, 1, 2, 3}
+
+
+def test_equals_take_the_colour_or_the_shape_of_one_thing() -> None:
+    num_alike = {"colour": 0, "shape": 0}
+    for seed, scene in enumerate(scenes("many")):
+        changed = with_equals(Random(seed), scene)
+        pairs = list(zip(scene.things, changed.things, strict=True))
+        assert all((a.x, a.y, a.radius) == (b.x, b.y, b.radius) for a, b in pairs)
+        colours = {b.colour for a, b in pairs if a.colour != b.colour}
+        shapes = {b.shape for a, b in pairs if a.shape != b.shape}
+        assert len(colours) + len(shapes) <= 1
+        assert colours <= {thing.colour for thing in scene.things}
+        assert shapes <= {thing.shape for thing in scene.things}
+        num_alike["colour"] += len(colours)
+        num_alike["shape"] += len(shapes)
+    assert min(num_alike.values()) > 5
 
 
 def test_labels_of_digits_run_left_to_right() -> None:

@@ -96,6 +96,11 @@ def test_no_slot_stays_open() -> None:
             assert not set("<>[]|") & set(write(Random(seed), ask, slots))
 
 
+def test_small_talk_leaves_no_slot_open() -> None:
+    texts = [chat(Random(seed)) for seed in range(4000)]
+    assert [text for text in texts if set("<>[]|") & set(text)] == []
+
+
 def test_decoration_keeps_digits_in_order() -> None:
     texts = [decorate(Random(seed), "Which image has the number 42?") for seed in range(400)]
     assert all("42" in text for text in texts)
