@@ -61,8 +61,8 @@ def counted(is_copied: bool, *regions: Region) -> tuple[dict[str, float], float]
 @pytest.mark.parametrize(
     ("region", "is_copied", "way"),
     [
-        (Region(1, 0, 640), True, "arena"),
-        (Region(ENGINE, 0, 640), True, "arena"),  # an engine on a device, shared memory
+        (Region(1, 0, 640), True, "cpu"),
+        (Region(ENGINE, 0, 640), True, "cpu"),  # an engine on a device, shared memory
         (Region(ENGINE, 0, 640), False, "same_process"),
         (Region(1, 0, 640, 77), True, "cuda_ipc"),
         (Region(ENGINE, 0, 640, 77), False, "same_process"),
