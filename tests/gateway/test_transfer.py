@@ -8,8 +8,9 @@ import pytest
 from gateway.dispatch import Dispatcher
 from gateway.lease import Share
 from gateway.metrics import Metrics
-from workers.messages import GenerateJob, Region, Sampling, Span, Taken, TensorRef
+from workers.messages import GenerateJob, Region, Span, Taken, TensorRef
 from workers.pool import Pool
+from workers.sampling import Sampling
 
 ENGINE = 2
 
