@@ -229,7 +229,7 @@ class Dispatcher:
         if ticket.regions:
             self._metrics.stage_seconds.labels("transfer").observe(event.transfer_seconds)
         for region in ticket.regions:
-            way = "cuda_ipc" if region.pool else "arena"
+            way = "cuda_ipc" if region.pool else "cpu"
             if region.arena == ticket.worker and not event.is_copied:
                 way = "same_process"
             self._metrics.embedding_bytes.labels(way).inc(region.num_bytes)

@@ -105,11 +105,12 @@ class EmbeddingStore:
 
         Where somebody waits for room, nothing is idle, and nothing is given past the line.
         """
-        place = self._places[owner]
+        place, least = self._places[owner], 1
         region = place.allocate(num_bytes)
         while region is None and self._idle[owner]:
-            self._evict(owner)
+            self._make_room(owner, num_bytes, least)
             region = place.allocate(num_bytes)
+            least *= 2  # to look for a gap takes long where there are many, so look seldom
         return region
 
     async def wait(self, owner: int, num_bytes: int) -> Region:
@@ -121,6 +122,13 @@ class EmbeddingStore:
         """
         region = self.take(owner, num_bytes)
         return region or await self._places[owner].reserve(num_bytes)
+
+    def _make_room(self, owner: int, num_bytes: int, least: int) -> None:
+        """Drop idle entries, `least` of them or more, until so many bytes are free somewhere."""
+        place = self._places[owner]
+        while self._idle[owner] and (least > 0 or place.num_bytes_free < num_bytes):
+            self._evict(owner)
+            least -= 1
 
     def _trim(self, owner: int) -> None:
         """Drop idle entries while they exceed the limit, or somebody waits for room."""

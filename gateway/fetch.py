@@ -4,6 +4,7 @@ Whatever a remote host does ends as `ImageRejected` or `ImageTooLarge`; its faul
 """
 
 import re
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -47,9 +48,11 @@ _HOST_FAULTS = (
     UnicodeError,
 )
 _FAILURES: tuple[tuple[type[Exception], str], ...] = (
+    (socket.gaierror, "has a name that cannot be looked up"),
     (httpcore.ConnectError, "cannot be reached"),
     (httpcore.RemoteProtocolError, "broke off its answer"),
     (httpcore.ReadError, "broke off its answer"),
+    (OSError, "cannot be reached"),
 )
 
 
@@ -196,7 +199,7 @@ class Fetcher:
             ) as response:
                 yield response
         except AddressForbidden as error:
-            message = f"host {_host(url)} is not one that images may be fetched from"
+            message = f"host {_host(url)} is outside the public internet; nothing is fetched there"
             raise _refused(ref, message, code="address_forbidden") from error
         except _HOST_FAULTS as error:
             what = next((words for kind, words in _FAILURES if isinstance(error, kind)), "failed")

@@ -9,7 +9,7 @@ from gateway.datauri import decode_base64, decode_data_uri, is_data_uri
 from gateway.errors import BadRequest, ImageRejected
 from gateway.sampling import make_sampling
 from gateway.schema import ChatRequest, ImagePart, Message, TensorPart, TextPart
-from workers.messages import Sampling
+from workers.sampling import Sampling
 
 SourceForm = Literal["file", "tensors"]  # what an image comes as
 

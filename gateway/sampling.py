@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from gateway.errors import BadRequest
 from gateway.schema import ChatRequest
-from workers.messages import BIAS_FIELDS, Sampling
+from workers.sampling import BIAS_FIELDS, Sampling
 
 # Stands for "as many as fit"; the length of the context caps it as soon as the prompt is tokens.
 UNCAPPED_TOKENS = 2**31 - 1

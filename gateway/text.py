@@ -13,7 +13,7 @@ from gateway.errors import BadRequest, PromptTooLong
 from gateway.marks import Marks, Rendered, without_forgeries
 from gateway.prompt import Prompt, Turn
 from workers.families.plan import ImagePlan
-from workers.messages import Sampling
+from workers.sampling import Sampling
 
 # A rendered prompt with more characters than this for each token of context is looked at from
 # its beginning first: most are refused there, without paying for the rest.

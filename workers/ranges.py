@@ -56,6 +56,11 @@ class Allocator:
         self._waiting: deque[_Waiter] = deque()
 
     @property
+    def num_bytes_free(self) -> int:
+        """Bytes that nobody has taken, in one place or in many."""
+        return self.num_bytes - self.num_bytes_used
+
+    @property
     def is_awaited(self) -> bool:
         """Whether somebody stands in line for room."""
         return bool(self._waiting)

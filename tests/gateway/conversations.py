@@ -7,7 +7,7 @@ import numpy as np
 from PIL import Image
 
 from gateway.prompt import ImageRef, ImageSlot, Prompt, Turn
-from workers.messages import Sampling
+from workers.sampling import Sampling
 
 Message = dict[str, Any]
 

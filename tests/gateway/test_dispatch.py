@@ -24,11 +24,11 @@ from workers.messages import (
     Likelihood,
     Pixels,
     Region,
-    Sampling,
     Taken,
     Tokens,
 )
 from workers.pool import Fleet, Pool
+from workers.sampling import Sampling
 
 
 @dataclass

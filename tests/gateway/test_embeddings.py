@@ -10,7 +10,7 @@ from gateway.lease import Lease
 from gateway.metrics import Metrics
 from tests.plans import make_plan
 from workers.arena import Arena
-from workers.messages import TensorRef
+from workers.messages import Region, TensorRef
 
 UNIT = 64  # bytes
 
@@ -154,3 +154,39 @@ def test_random_use_keeps_the_books_straight(seed: int) -> None:
     for entry in pinned:
         shelf.store.unpin(entry)
     assert shelf.store.num_pins == 0
+
+
+class CountingArena(Arena):
+    """Counts how often somebody looked for a gap."""
+
+    num_looks = 0
+
+    def allocate(self, num_bytes: int) -> Region | None:
+        self.num_looks += 1
+        return super().allocate(num_bytes)
+
+
+def test_room_amid_thousands_of_kept_images_is_found_in_a_few_looks() -> None:
+    """Each look goes through all gaps, in the event loop that serves everybody."""
+    arena = CountingArena(0, 4096 * UNIT)
+    shelf = Shelf(1.0)
+    shelf.arenas = [arena]
+    shelf.store = EmbeddingStore([arena], 1.0, Metrics())
+    entries = [shelf.add(str(number)) for number in range(4096)]
+    random.Random(0).shuffle(entries)  # so that the oldest lie apart
+    for entry in entries:
+        shelf.store.unpin(entry)
+    arena.num_looks = 0
+
+    assert shelf.store.take(0, 1000 * UNIT) is not None
+
+    assert arena.num_looks <= 14
+    arena.check()
+
+
+def test_no_more_is_dropped_than_there_is_need_of_where_the_oldest_lie_together() -> None:
+    shelf = Shelf(1.0)
+    for name in "abcdefgh":
+        shelf.keep(name, 2)
+    assert shelf.store.take(0, 6 * UNIT) is not None
+    assert shelf.held("abcdefgh") == "defgh"

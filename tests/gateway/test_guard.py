@@ -179,3 +179,9 @@ async def test_a_listed_domain_is_fetched_from_in_any_spelling(host: str) -> Non
         domains = "pictures.example, *.SHOP.example, büch.example"
         got = await fetch(f"http://{host}/a", lookup=lookup, network=network, domains=domains)
         assert got == PICTURE
+
+
+async def test_a_name_that_nobody_knows_is_told_from_a_host_that_is_down() -> None:
+    error = await refused("http://unknown.example/a", lookup=ScriptedLookup())
+    assert "unknown.example has a name that cannot be looked up" in str(error)
+    assert (error.code, error.retryable) == ("fetch_failed", True)

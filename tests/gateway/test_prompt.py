@@ -18,7 +18,7 @@ from gateway.errors import BadRequest, ImageRejected, ImageTooLarge
 from gateway.prompt import ImageSlot, Prompt, make_prompt
 from gateway.sampling import UNCAPPED_TOKENS, SamplingDefaults, for_choice
 from gateway.schema import parse_request
-from workers.messages import BIAS_FIELDS
+from workers.sampling import BIAS_FIELDS
 
 DEFAULTS = SamplingDefaults(temperature=0.7, top_p=0.8, top_k=20, eos_token_ids=(5, 6))
 CHECKPOINT = replace(load_checkpoint(DEMO_MODEL), sampling_defaults=DEFAULTS)

@@ -8,8 +8,9 @@ import pytest
 from gateway.dispatch import Dispatcher
 from gateway.lease import Share
 from gateway.metrics import Metrics
-from workers.messages import GenerateJob, Region, Sampling, Span, Taken, TensorRef
+from workers.messages import GenerateJob, Region, Span, Taken, TensorRef
 from workers.pool import Pool
+from workers.sampling import Sampling
 
 ENGINE = 2
 
@@ -61,8 +62,8 @@ def counted(is_copied: bool, *regions: Region) -> tuple[dict[str, float], float]
 @pytest.mark.parametrize(
     ("region", "is_copied", "way"),
     [
-        (Region(1, 0, 640), True, "arena"),
-        (Region(ENGINE, 0, 640), True, "arena"),  # an engine on a device, shared memory
+        (Region(1, 0, 640), True, "cpu"),
+        (Region(ENGINE, 0, 640), True, "cpu"),  # an engine on a device, shared memory
         (Region(ENGINE, 0, 640), False, "same_process"),
         (Region(1, 0, 640, 77), True, "cuda_ipc"),
         (Region(ENGINE, 0, 640, 77), False, "same_process"),

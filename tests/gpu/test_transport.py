@@ -83,7 +83,7 @@ def test_answers_are_transformers_by_every_transport(
     oracle = Oracle(path)
     cases = [make_case(number) for number in range(1, 15)]
     expected = [oracle.answer(case.messages) for case in cases]
-    for transport, used in (("cpu", "arena"), ("auto", way)):
+    for transport, used in (("cpu", "cpu"), ("auto", way)):
         with running(model=path, workers=workers, feature_transport=transport, **SHARES) as server:
             for _ in range(2):  # the second time from the cache
                 assert [ask(server, case) for case in cases] == expected

@@ -64,7 +64,7 @@ def ask(server: Server, colour: str, size: tuple[int, int]) -> str:
 
 def embedding_bytes(server: Server) -> dict[str, float]:
     """What engines took in so far, by way; ways that were not used are left out."""
-    ways = ("same_process", "arena", "cuda_ipc")
+    ways = ("same_process", "cpu", "cuda_ipc")
     found = {way: server.metric("fovea_embedding_bytes_total", transport=way) for way in ways}
     return {way: num_bytes for way, num_bytes in found.items() if num_bytes}
 
@@ -79,7 +79,7 @@ def test_answers_are_those_of_the_arenas(pooled: Server, split: Server) -> None:
         size = (150 + number, 131 - number)
         assert ask(pooled, colour, size) == ask(split, colour, size) == colour
     assert set(embedding_bytes(pooled)) == {"cuda_ipc"}
-    assert set(embedding_bytes(split)) == {"arena"}
+    assert set(embedding_bytes(split)) == {"cpu"}
     assert pooled.metric("fovea_stage_seconds_count", stage="transfer") == len(COLOURS)
     check_idle(pooled)
 

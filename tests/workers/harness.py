@@ -26,12 +26,12 @@ from workers.messages import (
     Pixels,
     Ready,
     Region,
-    Sampling,
     Span,
     Start,
     TensorRef,
 )
 from workers.pool import Pool
+from workers.sampling import Sampling
 
 LIMIT_SECONDS = 20.0
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from workers.messages import Abort, GenerateJob, Sampling, Tokens
+from workers.messages import Abort, GenerateJob, Tokens
+from workers.sampling import Sampling
 from workers.wire import (
     MAX_BACKLOG_BYTES,
     MAX_FRAME_BYTES,

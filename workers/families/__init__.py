@@ -83,7 +83,8 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise UnsupportedCheckpoint(f"cannot read {path}: {error}") from error
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UnsupportedCheckpoint(f"cannot read {path}: {reason}") from error
     if not isinstance(value, dict):
         raise UnsupportedCheckpoint(f"{path} holds no JSON object")
     return value

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from workers.messages import Sampling
+from workers.sampling import Sampling
 
 # Best tokens that are sorted first, and then if those were too few: a whole vocabulary is slow.
 NUM_CANDIDATES = (64, 1024)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from workers.language.sequence import Sequence
-from workers.messages import Sampling
+from workers.sampling import Sampling
 
 _FIRST_ROWS = 8
 _IN_PROMPT = (

@@ -12,8 +12,9 @@ from torch import Tensor
 from workers.families import Layout
 from workers.families.decoder import Decoder
 from workers.language.embeddings import EmbeddingReader, EmbeddingsLost, Found
-from workers.messages import BIAS_FIELDS, FailKind, GenerateJob, Sampling, Span
+from workers.messages import FailKind, GenerateJob, Span
 from workers.ranges import BadRegion
+from workers.sampling import BIAS_FIELDS, Sampling
 
 
 class JobRefused(Exception):

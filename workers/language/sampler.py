@@ -10,7 +10,8 @@ from workers.language.drawing import Draw, draw
 from workers.language.logprobs import likelihoods
 from workers.language.penalties import TokenCounts, has_penalties
 from workers.language.sequence import Sequence
-from workers.messages import BIAS_FIELDS, Likelihood
+from workers.messages import Likelihood
+from workers.sampling import BIAS_FIELDS
 
 BIAS = np.dtype(BIAS_FIELDS)
 

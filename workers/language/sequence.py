@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from workers.language.prefix import BlockKeys
-from workers.messages import Sampling
+from workers.sampling import Sampling
 
 
 @dataclass(slots=True, eq=False)

@@ -12,7 +12,8 @@ from tests.workers.language.models import LentArenas, Model, Request, make_job, 
 from workers.language import sampler
 from workers.language.drawing import Draw, draw
 from workers.language.engine import Engine
-from workers.messages import Failed, Finished, FromWorker, Sampling, Started
+from workers.messages import Failed, Finished, FromWorker, Started
+from workers.sampling import Sampling
 
 Logits = dict[tuple[int, int], Tensor]  # seed of the job, index of the token
 

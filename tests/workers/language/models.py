@@ -20,7 +20,8 @@ from workers.families.decoder import Decoder
 from workers.families.kimi_k25 import text as kimi_text
 from workers.families.plan import Backend, ImagePlan
 from workers.families.qwen_vl.text import TextModel
-from workers.messages import GenerateJob, Region, Sampling, Span, TensorRef
+from workers.messages import GenerateJob, Region, Span, TensorRef
+from workers.sampling import Sampling
 
 NUM_PLAIN_IDS = 760  # higher ids are special
 VISION_START, VISION_END, IMAGE = 763, 764, 766

@@ -12,7 +12,7 @@ from workers.language.attention import KvCache, PackedAttention, reference_atten
 from workers.language.inputs import build_attention
 from workers.language.scheduler import Slice
 from workers.language.sequence import Sequence
-from workers.messages import Sampling
+from workers.sampling import Sampling
 
 QUERY_HEADS, SCALE = 6, 0.3
 GROUPED = LayerKv(num_heads=2, key_dim=16, value_dim=16)

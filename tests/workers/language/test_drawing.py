@@ -9,7 +9,7 @@ from torch import Tensor
 
 from workers.language import drawing
 from workers.language.drawing import Draw, draw
-from workers.messages import Sampling
+from workers.sampling import Sampling
 
 
 def make_sampling(

@@ -28,13 +28,8 @@ from workers.families.qwen_vl.text import TextModel
 from workers.language import engine as engine_module
 from workers.language import sampler
 from workers.language.drawing import Draw, draw
-from workers.messages import (
-    Failed,
-    Finished,
-    Sampling,
-    Stats,
-    Taken,
-)
+from workers.messages import Failed, Finished, Stats, Taken
+from workers.sampling import Sampling
 
 
 def stats(num_running: int, num_waiting: int, kv_used: int, kv_cached: int = 0) -> Stats:

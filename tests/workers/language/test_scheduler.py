@@ -5,7 +5,7 @@ import random
 from workers.language.blocks import BlockPool
 from workers.language.scheduler import Scheduler, Step
 from workers.language.sequence import Sequence
-from workers.messages import Sampling
+from workers.sampling import Sampling
 
 
 def make_sequence(name: str, num_prompt_tokens: int, max_tokens: int) -> Sequence:

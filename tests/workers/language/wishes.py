@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from workers.language.sequence import Sequence
-from workers.messages import BIAS_FIELDS, Sampling
+from workers.sampling import BIAS_FIELDS, Sampling
 
 
 def bias_bytes(biases: Mapping[int, float]) -> bytes:
