@@ -7,8 +7,10 @@ import torch
 from torch import Tensor
 
 from workers.families import UnsupportedCheckpoint
+from workers.families.config_files import ROPE_TYPES
 
-FIXED_ROPE_TYPES = ("default", "linear", "yarn", "llama3")  # the others change with the batch
+# The library reads mrope as default. All others change with the batch.
+FIXED_ROPE_TYPES = tuple(kind for kind in ROPE_TYPES if kind != "mrope")
 
 
 class LayerKv(NamedTuple):

@@ -6,8 +6,9 @@ kept from building the half that a worker does not need, and from inventing miss
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
@@ -30,6 +31,17 @@ MAX_REASON_CHARACTERS = 300
 Progress = Callable[[int, int], None]  # weights that are loaded, weights in all
 Part = tuple[str, str]  # path of a module's parent, "" for the model itself; its name there
 Parts = dict[str, tuple[Part, ...]]  # what each role is made of
+
+Vision = TypeVar("Vision", covariant=True)
+Text = TypeVar("Text", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Models(Generic[Vision, Text]):
+    """The loaded halves; None for a role that was not asked for."""
+
+    vision: Vision | None
+    text: Text | None
 
 
 def load_parts(

@@ -1,6 +1,5 @@
 """Loading a Kimi checkpoint: folder and roles in, the models of these roles out."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from workers.families.config_files import refuse
 from workers.families.kimi_k25.checkpoint import read_checkpoint, read_config
 from workers.families.kimi_k25.text import TextModel
 from workers.families.kimi_k25.vision import VisionModel
-from workers.families.loading import Parts, Progress
+from workers.families.loading import Models, Parts, Progress
 
 PARTS: Parts = {
     "vision": (("model", "vision_tower"), ("model", "mm_projector")),
@@ -19,17 +18,9 @@ PARTS: Parts = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Models:
-    """The loaded halves; None for a role that was not asked for."""
-
-    vision: VisionModel | None
-    text: TextModel | None
-
-
 def load_models(
     model: Path, roles: tuple[str, ...], device: str, dtype: str, progress: Progress
-) -> Models:
+) -> Models[VisionModel, TextModel]:
     """Load what `roles` need of the checkpoint at `model` onto `device`.
 
     Args:

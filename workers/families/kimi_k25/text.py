@@ -9,22 +9,17 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AttentionInterface
 
 from workers.families import UnsupportedCheckpoint
 from workers.families.decoder import Attention, LayerKv, VisualRows, check_rope
+from workers.families.text import PackedText
 
 ATTENTION_NAME = "fovea_latent"
 TEXT_MODEL_TYPE = "deepseek_v3"  # the library reads kimi_k2 as this
 
 
-class TextModel:
-    """See `workers.families.decoder.Decoder`.
-
-    The modules stay as they were loaded, only their attention is routed to the step's
-    `Attention`. They see no cache and no mask, and always explicit positions, so that nothing
-    remembered on a module can leak from one step into another.
-    """
+class TextModel(PackedText):
+    """See `workers.families.decoder.Decoder`."""
 
     def __init__(self, language_model: Any, lm_head: torch.nn.Module) -> None:
         """Take over a loaded text model and its output projection.
@@ -39,27 +34,14 @@ class TextModel:
                 f"text model {config.model_type!r} is not supported; supported is {TEXT_MODEL_TYPE}"
             )
         check_rope(config)
-        AttentionInterface.register(ATTENTION_NAME, _attend)
-        language_model.set_attn_implementation(ATTENTION_NAME)
+        super().__init__(language_model, lm_head, (ATTENTION_NAME, _attend))
         for layer in language_model.layers:
             layer.self_attn.expand_kv = _keep_latent
         key_dim = config.kv_lora_rank + config.qk_rope_head_dim
         spec = LayerKv(num_heads=1, key_dim=key_dim, value_dim=config.kv_lora_rank, is_latent=True)
-        embedding = language_model.embed_tokens
         self.kv_spec = (spec,) * len(language_model.layers)
-        self.hidden_size: int = embedding.embedding_dim
-        self.vocab_size: int = embedding.num_embeddings
         self.num_deepstack_levels = 0
         self.num_axes = 1
-        self.device: torch.device = embedding.weight.device
-        self.dtype: torch.dtype = embedding.weight.dtype
-        self._language_model = language_model.eval()
-        self._lm_head = lm_head.eval()
-
-    def embed(self, ids: Tensor) -> Tensor:
-        """Embed token ids, int64 [tokens] -> [tokens, hidden]."""
-        embeddings: Tensor = self._language_model.embed_tokens(ids)
-        return embeddings
 
     def forward(
         self,
@@ -78,11 +60,6 @@ class TextModel:
         )
         hidden: Tensor = output.last_hidden_state[0]
         return hidden
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Score every token after each row, [rows, hidden] -> float32 [rows, vocab]."""
-        scores: Tensor = self._lm_head(hidden)
-        return scores.float()
 
 
 def _keep_latent(latent: Tensor, rotated: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,13 +1,12 @@
 """Loading a Qwen-VL checkpoint: folder and roles in, the models of these roles out."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import transformers
 
 from workers.families import loading, read_json
-from workers.families.loading import Parts, Progress
+from workers.families.loading import Models, Parts, Progress
 from workers.families.qwen_vl.checkpoint import read_checkpoint
 from workers.families.qwen_vl.text import TextModel
 from workers.families.qwen_vl.vision import VisionModel
@@ -23,17 +22,9 @@ PARTS: Parts = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Models:
-    """The loaded halves; None for a role that was not asked for."""
-
-    vision: VisionModel | None
-    text: TextModel | None
-
-
 def load_models(
     model: Path, roles: tuple[str, ...], device: str, dtype: str, progress: Progress
-) -> Models:
+) -> Models[VisionModel, TextModel]:
     """Load what `roles` need of the checkpoint at `model` onto `device`.
 
     Args:

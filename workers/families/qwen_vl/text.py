@@ -4,22 +4,17 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AttentionInterface
 
 from workers.families import UnsupportedCheckpoint
 from workers.families.decoder import Attention, LayerKv, VisualRows, check_rope
+from workers.families.text import PackedText
 
 ATTENTION_NAME = "fovea_packed"
 NUM_AXES = 3  # frame, row and column
 
 
-class TextModel:
-    """See `workers.families.decoder.Decoder`; serves qwen2_vl, qwen2_5_vl and qwen3_vl.
-
-    The modules stay as they were loaded, only their attention is routed to the step's
-    `Attention`. They see no cache and no mask, and always explicit positions, so that nothing
-    remembered on a module can leak from one step into another.
-    """
+class TextModel(PackedText):
+    """See `workers.families.decoder.Decoder`; serves qwen2_vl, qwen2_5_vl and qwen3_vl."""
 
     def __init__(
         self, language_model: Any, lm_head: torch.nn.Module, num_deepstack_levels: int
@@ -31,27 +26,14 @@ class TextModel:
         """
         config = language_model.config
         _check_layers(config)
-        AttentionInterface.register(ATTENTION_NAME, _attend)
-        language_model.set_attn_implementation(ATTENTION_NAME)
-        embedding = language_model.embed_tokens
+        super().__init__(language_model, lm_head, (ATTENTION_NAME, _attend))
         heads = config.num_key_value_heads
         self.kv_spec = tuple(
             LayerKv(heads, layer.self_attn.head_dim, layer.self_attn.head_dim)
             for layer in language_model.layers
         )
-        self.hidden_size: int = embedding.embedding_dim
-        self.vocab_size: int = embedding.num_embeddings
         self.num_deepstack_levels = num_deepstack_levels
         self.num_axes = NUM_AXES
-        self.device: torch.device = embedding.weight.device
-        self.dtype: torch.dtype = embedding.weight.dtype
-        self._language_model = language_model.eval()
-        self._lm_head = lm_head.eval()
-
-    def embed(self, ids: Tensor) -> Tensor:
-        """Embed token ids, int64 [tokens] -> [tokens, hidden]."""
-        embeddings: Tensor = self._language_model.embed_tokens(ids)
-        return embeddings
 
     def forward(
         self,
@@ -74,11 +56,6 @@ class TextModel:
         )
         hidden: Tensor = output.last_hidden_state[0]
         return hidden
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Score every token after each row, [rows, hidden] -> float32 [rows, vocab]."""
-        scores: Tensor = self._lm_head(hidden)
-        return scores.float()
 
 
 def _attend(  # noqa: PLR0913 - the library's signature
