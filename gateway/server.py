@@ -21,10 +21,9 @@ from gateway.embeddings import EmbeddingStore
 from gateway.encode import Encoder
 from gateway.fetch import Fetcher
 from gateway.flight import Payloads, Pilot
-from gateway.forms import PayloadRule
 from gateway.header import set_up_pillow
 from gateway.metrics import Metrics
-from gateway.payload import image_backend
+from gateway.payload import PayloadRule, image_backend
 from gateway.progress import LoadProgress
 from gateway.protocol import Http1
 from gateway.services import Services
@@ -114,7 +113,7 @@ class Gateway:
         begun: float,
         make_payloads: Callable[[int], Payloads] = PayloadRule,
     ) -> None:
-        """`make_payloads` is given the family's bound of pixels, see `gateway.forms`."""
+        """`make_payloads` is given the family's bound of pixels, see `gateway.payload`."""
         self._settings = settings
         self._listener = listener
         self._begun = begun

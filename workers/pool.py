@@ -115,11 +115,6 @@ class Pool:
         for arena in self._arenas:
             arena.close()
 
-    @property
-    def arenas(self) -> tuple[Arena, ...]:
-        """The arenas of all workers, by index."""
-        return self._arenas
-
     def arena(self, index: int) -> Arena:
         """The arena of the worker at `index`; it outlives the worker's process."""
         return self._arenas[index]

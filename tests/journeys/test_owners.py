@@ -23,10 +23,10 @@ from gateway.embeddings import EmbeddingStore, Entry
 from gateway.encode import Encoder
 from gateway.fetch import SourceImage
 from gateway.flight import Picture, Pilot
-from gateway.forms import PayloadRule
 from gateway.header import read_header
 from gateway.identity import source_digest
 from gateway.metrics import Metrics
+from gateway.payload import PayloadRule
 from gateway.place import ImageTask
 from tests.checkpoints import make_checkpoint
 from tests.pictures import encoded, noise
@@ -125,7 +125,7 @@ async def running(model: Path) -> AsyncIterator[tuple[Pool, Encoder]]:
     )
     dispatcher = Dispatcher(pool, metrics)
     payloads = PayloadRule(load_layout(model).max_resized_pixels)
-    store = EmbeddingStore(pool.arenas, 0.5, metrics)
+    store = EmbeddingStore(pool.places, 0.5, metrics)
     pilot = Pilot(dispatcher, DecodePool(1), payloads, metrics, 60.0)
     await pool.start()
     try:

@@ -122,7 +122,9 @@ class Engine:
 
     def _sequence(self, job: GenerateJob, prompt: Prompt) -> Sequence:
         num_prompt_tokens = len(prompt.token_ids)
-        keys = BlockKeys(self._digest_key, job.salt, job.spans, self._blocks.block_tokens)
+        keys = None
+        if self._prefix_cache:
+            keys = BlockKeys(self._digest_key, job.salt, job.spans, self._blocks.block_tokens)
         return Sequence(
             job_id=job.job_id,
             token_ids=prompt.token_ids.copy(),
@@ -130,7 +132,7 @@ class Engine:
             sampling=job.sampling,
             max_tokens=min(num_prompt_tokens + job.sampling.max_tokens, self.max_context_tokens),
             deadline=time.monotonic() + job.seconds_left,
-            keys=keys if self._prefix_cache else None,
+            keys=keys,
         )
 
     def map_pool(self, message: MapPool) -> PoolMapped:

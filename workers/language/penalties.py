@@ -11,9 +11,8 @@ from workers.language.sequence import Sequence
 from workers.sampling import Sampling
 
 _FIRST_ROWS = 8
-_IN_PROMPT = (
-    1  # a count holds whether the token is in the prompt, and twice how often it was chosen
-)
+# A count holds whether the token is in the prompt, and twice how often it was chosen.
+_IN_PROMPT = 1
 _CHOSEN = 2
 
 
