@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
-from gateway.dispatch import Dispatcher
 from gateway.embeddings import EmbeddingStore, Entry
 from gateway.errors import ImageRejected, NotReady, WorkerLost
 from gateway.flight import OWNER_LOST, Flight, Picture, Pilot, Room
@@ -63,13 +62,11 @@ class Encoder:
     def __init__(
         self,
         pool: Pool,
-        dispatcher: Dispatcher,
         store: EmbeddingStore,
         pilot: Pilot,
         metrics: Metrics,
     ) -> None:
         self._pool = pool
-        self._dispatcher = dispatcher
         self._store = store
         self._pilot = pilot
         self._metrics = metrics
@@ -211,10 +208,9 @@ class Encoder:
             claim.check()
 
     def _placed(self, pictures: Pictures, loads: Mapping[int, float]) -> list[Claim]:
-        engines = self._dispatcher.engines()
         with self._metrics.stage("place"):
             tasks = tuple(picture.task for picture in pictures.values())
-            owners = place(tasks, self._owners(loads), engines).owners
+            owners = place(tasks, self._owners(loads))
         by_owner: dict[int, list[Picture]] = {owner: [] for owner in sorted(set(owners.values()))}
         for picture in pictures.values():
             by_owner[owners[picture.task.index]].append(picture)

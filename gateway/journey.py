@@ -19,7 +19,7 @@ from gateway.header import ImageHeader, read_header
 from gateway.identity import FILE, source_digest
 from gateway.lease import Share
 from gateway.names import Shown, image_not_kept
-from gateway.place import ImageTask, place
+from gateway.place import ImageTask, choose_engine
 from gateway.prompt import ImageRef, Prompt
 from gateway.sampling import for_choice
 from gateway.services import Services
@@ -150,7 +150,7 @@ class Journey:
     ) -> list[Ticket]:
         """Hand the jobs of all choices to one engine."""
         dispatcher = self._services.dispatcher
-        engine = place((), (), dispatcher.engines()).engine
+        engine = choose_engine(dispatcher.engines())
         tickets = []
         for job in jobs:
             tickets.append(dispatcher.generate(engine, job, share, wake))

@@ -1,4 +1,4 @@
-"""Plans and the fleet's load in, a `Placement` out: which owner encodes which image. Pure."""
+"""Plans and the fleet's load in, owners of images and the engine that answers out. Pure."""
 
 import math
 import struct
@@ -35,14 +35,6 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
-    """`owners` maps the image's index in the prompt to a worker; `engine` answers."""
-
-    owners: dict[int, int]
-    engine: int
-
-
-@dataclass(frozen=True, slots=True)
 class _Image:
     """What is encoded once, however often the prompt shows it."""
 
@@ -67,27 +59,29 @@ def cost(plan: ImagePlan) -> float:
     return plan.num_patches * (1 + plan.num_patches / plan.attention_patches)
 
 
-def place(
-    tasks: tuple[ImageTask, ...],
-    owners: tuple[Candidate, ...],
-    engines: tuple[Candidate, ...],
-) -> Placement:
-    """Give each image to one owner, largest first, and the prompt to the least loaded engine.
+def choose_engine(engines: Sequence[Candidate]) -> int:
+    """The engine that answers: the least loaded. There must be one."""
+    return min(engines, key=lambda worker: (worker.load, worker.index)).index
+
+
+def place(tasks: tuple[ImageTask, ...], owners: tuple[Candidate, ...]) -> dict[int, int]:
+    """Give each image to one owner, largest first.
 
     An image goes to the owner that rendezvous hashing prefers for its identity, unless that owner
     would be more than a twentieth above an even split; then to the next in its order that has
     room, at last to the least loaded. Where that ends later than it must, balance alone decides.
     Equal images are placed together. The order of tasks and of candidates changes nothing.
 
-    `engines` may not be empty, and `owners` only where there are no tasks.
+    Returns:
+        the worker of each image, by the image's index in the prompt. `owners` may be empty only
+        where there are no tasks.
     """
-    engine = min(engines, key=lambda worker: (worker.load, worker.index)).index
     if not tasks:
-        return Placement(owners={}, engine=engine)
+        return {}
     images = _largest_first(tasks, sorted(owner.index for owner in owners))
     loads = {owner.index: owner.load for owner in owners}
     split = _split(images, loads)
-    return Placement({task.index: split.owners[task.digest] for task in tasks}, engine)
+    return {task.index: split.owners[task.digest] for task in tasks}
 
 
 def _largest_first(tasks: Sequence[ImageTask], owners: Sequence[int]) -> list[_Image]:

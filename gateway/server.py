@@ -173,7 +173,7 @@ class Gateway:
             pool=self._pool,
             dispatcher=dispatcher,
             store=store,
-            encoder=Encoder(self._pool, dispatcher, store, pilot, metrics),
+            encoder=Encoder(self._pool, store, pilot, metrics),
         )
 
     async def run(self) -> None:

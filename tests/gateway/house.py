@@ -115,7 +115,7 @@ class House:
         self.store = EmbeddingStore(self.owners.places, share, metrics)
         self.payloads = RawBytes()
         pilot = Pilot(self.dispatcher, DecodePool(1), self.payloads, metrics, REQUEST_SECONDS)
-        self.encoder = Encoder(pool, self.dispatcher, self.store, pilot, metrics)
+        self.encoder = Encoder(pool, self.store, pilot, metrics)
 
     async def until_sent(self, num_jobs: int) -> list[tuple[int, EncodeJob]]:
         await until(lambda: len(self.owners.sent) >= num_jobs)

@@ -2,7 +2,7 @@ import random
 import time
 from collections.abc import Sequence
 
-from gateway.place import Candidate, ImageTask, cost, place
+from gateway.place import Candidate, ImageTask, choose_engine, cost, place
 from tests.plans import make_plan
 from workers.families.plan import ImagePlan
 
@@ -32,7 +32,7 @@ def tasks(count: int, seed: int = 0, longest: int = 40) -> tuple[ImageTask, ...]
 
 
 def owners_of(some: Sequence[ImageTask], owners: Sequence[Candidate]) -> dict[int, int]:
-    return place(tuple(some), tuple(owners), workers(0)).owners
+    return place(tuple(some), tuple(owners))
 
 
 def owner_alone(task: ImageTask, owners: Sequence[Candidate]) -> int:
@@ -167,7 +167,7 @@ def test_a_large_request_is_placed_in_well_under_five_milliseconds() -> None:
 
 
 def test_the_prompt_goes_to_the_least_loaded_engine() -> None:
-    assert place((), (), workers(2, 1, 1)).engine == 1
+    assert choose_engine(workers(2, 1, 1)) == 1
 
 
 def test_cost_grows_faster_than_patches() -> None:

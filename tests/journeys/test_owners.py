@@ -130,7 +130,7 @@ async def running(model: Path) -> AsyncIterator[tuple[Pool, Encoder]]:
     await pool.start()
     try:
         await pool.wait_ready()
-        yield pool, Encoder(pool, dispatcher, store, pilot, metrics)
+        yield pool, Encoder(pool, store, pilot, metrics)
     finally:
         await pool.stop(2.0)
 

@@ -15,7 +15,7 @@ Policy = Callable[[tuple[ImageTask, ...], tuple[Candidate, ...]], dict[int, int]
 
 def ours(tasks: tuple[ImageTask, ...], owners: tuple[Candidate, ...]) -> dict[int, int]:
     """What the gateway does."""
-    return place(tasks, owners, owners).owners
+    return place(tasks, owners)
 
 
 def greedy_by_patches(
