@@ -36,9 +36,9 @@ class Answer:
         self._services = services
         self._ticket = ticket
         self._choice = choice
-        tokenizer, sampling = services.checkpoint.tokenizer, prompt.sampling
-        self._text = TextStream(tokenizer, prompt.stop, sampling.min_tokens)
-        self._log = TokenLog(tokenizer) if sampling.logprobs else None
+        speller, sampling = services.checkpoint.speller, prompt.sampling
+        self._text = TextStream(speller, prompt.stop, sampling.min_tokens)
+        self._log = TokenLog(speller) if sampling.logprobs else None
         self._has_tensors = any(image.form == "tensors" for image in prompt.images)
         self._last_at: float | None = None
         self.num_tokens = 0

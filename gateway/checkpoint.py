@@ -15,6 +15,7 @@ from tokenizers.decoders import ByteLevel
 
 from gateway.sampling import SamplingDefaults
 from gateway.sampling_schema import LEAST_REPETITION_PENALTY, MOST_REPETITION_PENALTY
+from gateway.spelling import Speller
 from gateway.template import ChatTemplate, compile_template
 from gateway.tiktoken_vocabulary import FILE_NAME, read_vocabulary
 from workers.families import Layout, UnsupportedCheckpoint, load_layout, read_json
@@ -48,6 +49,7 @@ class Checkpoint:
     """
 
     tokenizer: Tokenizer
+    speller: Speller
     template: ChatTemplate
     layout: Layout
     sampling_defaults: SamplingDefaults
@@ -79,6 +81,7 @@ def load_checkpoint(model: Path) -> Checkpoint:
     spellings = [added[index].content for index in control]
     return Checkpoint(
         tokenizer=tokenizer,
+        speller=Speller(tokenizer),
         template=compile_template(_read_template(model), named),
         layout=layout,
         sampling_defaults=_sampling_defaults(

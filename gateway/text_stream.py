@@ -3,8 +3,6 @@
 import codecs
 from collections.abc import Iterable, Sequence
 
-from tokenizers import Tokenizer
-
 from gateway.spelling import Speller
 
 
@@ -16,9 +14,9 @@ class TextStream:
     string that is complete. The cost is linear. Owned by the request's task.
     """
 
-    def __init__(self, tokenizer: Tokenizer, stop: Sequence[str], min_tokens: int = 0) -> None:
+    def __init__(self, speller: Speller, stop: Sequence[str], min_tokens: int = 0) -> None:
         """Of the answer's tokens, the first `min_tokens` complete no stop string."""
-        self._speller = Speller(tokenizer)
+        self._speller = speller
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._searches = [_Search(text) for text in stop if text]
         self._num_spared = min_tokens

@@ -3,8 +3,6 @@
 from collections import deque
 from typing import Any
 
-from tokenizers import Tokenizer
-
 from gateway.spelling import Speller
 from workers.messages import Likelihood
 
@@ -21,8 +19,8 @@ class TokenLog:
     the request's task.
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._speller = Speller(tokenizer)
+    def __init__(self, speller: Speller) -> None:
+        self._speller = speller
         self._waiting: deque[tuple[int, Entry]] = deque()  # first character, entry
 
     def add(self, token_id: int, likelihood: Likelihood, start: int) -> None:

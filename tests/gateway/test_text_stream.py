@@ -10,6 +10,7 @@ from tokenizers import AddedToken, Tokenizer
 
 from config.settings import DEMO_MODEL
 from gateway.letters import LETTERS
+from gateway.spelling import Speller
 from gateway.text_stream import TextStream
 
 NUM_IDS = 770  # two more than the vocabulary has: models may be padded
@@ -30,7 +31,7 @@ def cuts(ids: Sequence[int]) -> Iterator[list[Sequence[int]]]:
 
 def run(tokenizer: Tokenizer, pieces: Sequence[Sequence[int]], *stop: str) -> list[str]:
     """What each push gives, then what the end gives."""
-    stream = TextStream(tokenizer, stop)
+    stream = TextStream(Speller(tokenizer), stop)
     return [*(stream.push(piece) for piece in pieces), stream.finish()]
 
 
@@ -109,7 +110,7 @@ def test_an_answer_ends_before_the_first_stop_for_every_cut(tokenizer: Tokenizer
 
 
 def test_nothing_of_a_stop_string_is_ever_given(tokenizer: Tokenizer) -> None:
-    stream = TextStream(tokenizer, ["DEFGHIJ"])
+    stream = TextStream(Speller(tokenizer), ["DEFGHIJ"])
     given = [stream.push([token_id]) for token_id in tokenizer.encode("ABCDEFGHIJKL").ids]
     assert "".join(given) == "ABC"
     assert stream.stopped
@@ -118,7 +119,7 @@ def test_nothing_of_a_stop_string_is_ever_given(tokenizer: Tokenizer) -> None:
 
 
 def test_the_beginning_of_a_stop_string_comes_when_it_is_not_one(tokenizer: Tokenizer) -> None:
-    stream = TextStream(tokenizer, ["aab"])
+    stream = TextStream(Speller(tokenizer), ["aab"])
     given = [stream.push(tokenizer.encode(letter).ids) for letter in "xaaacaa"]
     assert given == ["x", "", "", "a", "aac", "", ""]
     assert stream.finish() == "aa"
@@ -144,7 +145,7 @@ def test_the_first_tokens_complete_no_stop_string(tokenizer: Tokenizer, stop: st
     for _ in range(60):
         text = "".join(chance.choices("ab", k=12))
         min_tokens = chance.randint(0, 13)
-        stream = TextStream(tokenizer, [stop], min_tokens)
+        stream = TextStream(Speller(tokenizer), [stop], min_tokens)
         ids = [tokenizer.token_to_id(letter) for letter in text]
         pieces = [stream.push([token_id]) for token_id in ids if token_id is not None]
         found = "".join([*pieces, stream.finish()])
@@ -152,7 +153,7 @@ def test_the_first_tokens_complete_no_stop_string(tokenizer: Tokenizer, stop: st
 
 
 def test_characters_are_counted_as_they_are_taken_and_given(tokenizer: Tokenizer) -> None:
-    stream = TextStream(tokenizer, ["bx"])
+    stream = TextStream(Speller(tokenizer), ["bx"])
     euro = [tokenizer.token_to_id(LETTERS[byte]) for byte in "€".encode()]
     counts = []
     for token_id in [*tokenizer.encode("a").ids, *euro, *tokenizer.encode("b").ids]:
@@ -175,7 +176,7 @@ def test_the_cost_is_linear(tokenizer: Tokenizer, stop: str) -> None:
     assert lone is not None
     seconds = -time.process_time()
     for token_id in (lone, *tokenizer.encode("a").ids):
-        stream = TextStream(tokenizer, [stop])
+        stream = TextStream(Speller(tokenizer), [stop])
         text = "".join(stream.push([token_id]) for _ in range(30_000)) + stream.finish()
         assert len(text) == 30_000
     assert seconds + time.process_time() < 1.0

@@ -17,6 +17,7 @@ from config.settings import DEMO_MODEL
 from gateway import tiktoken_vocabulary
 from gateway.checkpoint import Checkpoint, load_checkpoint
 from gateway.letters import BYTES
+from gateway.spelling import Speller
 from gateway.text import build
 from gateway.text_stream import TextStream
 from gateway.tiktoken_vocabulary import WORD_PATTERNS, read_vocabulary
@@ -215,7 +216,7 @@ def test_every_added_token_is_structure(checkpoint: Checkpoint) -> None:
 
 
 def test_answers_tell_the_markers_that_are_not_special(checkpoint: Checkpoint) -> None:
-    stream = TextStream(checkpoint.tokenizer, ())
+    stream = TextStream(Speller(checkpoint.tokenizer), ())
     ids = [769, *checkpoint.tokenizer.encode("é").ids, 762, 768]
     assert stream.push(ids) + stream.finish() == f"{markers.CALLS_BEGIN}é"
 

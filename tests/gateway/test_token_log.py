@@ -8,6 +8,7 @@ from tokenizers import Tokenizer
 
 from config.settings import DEMO_MODEL
 from gateway.letters import LETTERS
+from gateway.spelling import Speller
 from gateway.text_stream import TextStream
 from gateway.token_log import Entry, TokenLog
 from workers.messages import Likelihood
@@ -22,7 +23,7 @@ def tokenizer() -> Tokenizer:
 
 def told(tokenizer: Tokenizer, ids: list[int], *stop: str) -> list[tuple[str, list[Entry]]]:
     """Text and entries of each push, and of the end."""
-    stream, log = TextStream(tokenizer, stop), TokenLog(tokenizer)
+    stream, log = TextStream(Speller(tokenizer), stop), TokenLog(Speller(tokenizer))
     found = []
     for token_id in ids:
         log.add(token_id, Likelihood(-0.5, ()), stream.num_characters)
@@ -81,7 +82,7 @@ def test_a_token_that_a_stop_string_cuts_is_told_whole(tokenizer: Tokenizer) -> 
 
 
 def test_special_tokens_are_told_only_among_the_likeliest(tokenizer: Tokenizer) -> None:
-    stream, log = TextStream(tokenizer, ()), TokenLog(tokenizer)
+    stream, log = TextStream(Speller(tokenizer), ()), TokenLog(Speller(tokenizer))
     for token_id in (END, 40):
         likelihood = Likelihood(-1.0, ((END, -0.1), (40, -math.inf)))
         log.add(token_id, likelihood, stream.num_characters)
