@@ -5,6 +5,8 @@ and 256 alphas is written down once per level of the ground, with the reference'
 whoever composes looks it up: the gateway here with numpy, an owner in `workers.vision.background`.
 """
 
+from functools import lru_cache
+
 import numpy as np
 import numpy.typing as npt
 
@@ -13,8 +15,11 @@ from workers.families.plan import Background
 Bytes = npt.NDArray[np.uint8]
 
 
+@lru_cache(maxsize=8)  # a checkpoint has one ground, and a table takes 2 ms
 def make_table(background: Background) -> Bytes:
     """Every result: uint8 [3 channels, 2 colours of the ground, 256 alphas, 256 levels].
+
+    All callers get the same array, to read from.
 
     The reference goes in float32 and drops what is behind the point, so that white on white may
     come out as 254. So must this.
