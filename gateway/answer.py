@@ -107,23 +107,24 @@ class Answer:
         self._last_at = now
 
 
+@dataclass(frozen=True, slots=True)
+class Started:
+    """One prompt that an engine has, and the answers to it that come."""
+
+    answers: tuple[Answer, ...]
+    num_prompt_tokens: int
+    num_image_tokens: int
+
+
 class Answers:
     """Reads all choices of one request at once. Owned by the request's task."""
 
-    def __init__(
-        self,
-        services: Services,
-        answers: Sequence[Answer],
-        wake: asyncio.Event,
-        num_prompt_tokens: int,
-        num_image_tokens: int,
-    ) -> None:
+    def __init__(self, services: Services, started: Sequence[Started], wake: asyncio.Event) -> None:
         """`wake` is set whenever one of the answers has news."""
         self._services = services
-        self._answers = answers
+        self._started = started
+        self._answers = [answer for one in started for answer in one.answers]
         self._wake = wake
-        self._num_prompt_tokens = num_prompt_tokens
-        self._num_image_tokens = num_image_tokens
         self.usage: Usage | None = None  # once all choices have ended
 
     async def next(self) -> list[Piece]:
@@ -142,12 +143,13 @@ class Answers:
         return pieces
 
     def _sum_up(self) -> Usage:
-        """The prompt counts once, whatever the number of choices."""
+        """A prompt counts once, whatever the number of choices."""
+        started = self._started
         usage = Usage(
-            prompt_tokens=self._num_prompt_tokens,
+            prompt_tokens=sum(one.num_prompt_tokens for one in started),
             completion_tokens=sum(answer.num_tokens for answer in self._answers),
-            image_tokens=self._num_image_tokens,
-            cached_tokens=self._answers[0].num_cached_tokens,
+            image_tokens=sum(one.num_image_tokens for one in started),
+            cached_tokens=sum(one.answers[0].num_cached_tokens for one in started),
         )
         metrics = self._services.metrics
         metrics.prompt_tokens.inc(usage.prompt_tokens)

@@ -8,20 +8,23 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
+from gateway.chat import ChatTalk
 from gateway.errors import UnknownModel
 from gateway.exchange import Exchange
 from gateway.responses import error_response, json_response
 from gateway.services import Services
+from gateway.talk import MakeTalk
 
 
-class ChatCompletions:
-    """POST /v1/chat/completions, as an ASGI application: it watches for the client leaving."""
+class Answering:
+    """A route that answers prompts, as an ASGI application: it watches for the client leaving."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, make_talk: MakeTalk) -> None:
         self._services = services
+        self._make_talk = make_talk
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await Exchange(self._services, scope, receive, send).run()
+        await Exchange(self._services, self._make_talk, scope, receive, send).run()
 
 
 class Views:
@@ -79,7 +82,7 @@ def routes(services: Services) -> list[BaseRoute]:
     """Every route of the gateway."""
     views = Views(services)
     return [
-        Route("/v1/chat/completions", ChatCompletions(services), methods=["POST"]),
+        Route("/v1/chat/completions", Answering(services, ChatTalk), methods=["POST"]),
         Route("/v1/models", views.models),
         Route("/v1/models/{name:path}", views.model),
         Route("/health", views.health),

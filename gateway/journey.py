@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import anyio.to_thread
 
 from gateway.admit import Permit
-from gateway.answer import Answer, Answers
+from gateway.answer import Answer, Started
 from gateway.dispatch import Ticket
 from gateway.embeddings import Entry
 from gateway.errors import ImageRejected
@@ -41,8 +41,15 @@ class Journey:
         self._prompt = prompt
         self._permit = permit
 
-    async def start(self, cleanup: ExitStack) -> Answers:
+    async def start(
+        self, cleanup: ExitStack, wake: asyncio.Event, first_choice: int = 0
+    ) -> Started:
         """Do everything up to handing the prompt to an engine.
+
+        Args:
+            cleanup: gives back what is taken on the way.
+            wake: is set whenever there is news of an answer.
+            first_choice: the number of this prompt's first answer among all of the request.
 
         Raises:
             ServeError: any stage refused or failed.
@@ -56,14 +63,13 @@ class Journey:
             share = Share(seats)
             desk.pop_all()  # the seats are the share's, which jobs hold until they need it no more
             desk.callback(share.release)
-            wake = asyncio.Event()
             tickets = self._generate(self._jobs(tokens, entries), share, wake, cleanup)
-        answers = [
+        answers = tuple(
             Answer(self._services, self._prompt, ticket, choice)
-            for choice, ticket in enumerate(tickets)
-        ]
+            for choice, ticket in enumerate(tickets, first_choice)
+        )
         num_image_tokens = sum(entry.plan.num_tokens for entry in entries)
-        return Answers(self._services, answers, wake, tokens.num_tokens, num_image_tokens)
+        return Started(answers, tokens.num_tokens, num_image_tokens)
 
     async def _look(self, image: ImageRef) -> Picture:
         if image.source is None:
@@ -97,7 +103,7 @@ class Journey:
     async def _picture(
         self, source: SourceImage, header: ImageHeader | TensorHeader, kind: bytes
     ) -> Picture:
-        plan = self._plan(source, header)
+        plan = self._plan(source, header, self._prompt.images[source.index].max_pixels)
         if isinstance(header, TensorHeader):
             check_tensors(source, header, plan)
         tenant, key = self._prompt.tenant, self._services.digest_key
@@ -122,12 +128,14 @@ class Journey:
                 shown = Shown(picture.task.digest, picture.task.plan, image.form)
                 self._services.names.learn(self._prompt.tenant, image.name, shown)
 
-    def _plan(self, source: SourceImage, header: ImageHeader | TensorHeader) -> ImagePlan:
+    def _plan(
+        self, source: SourceImage, header: ImageHeader | TensorHeader, max_pixels: int | None
+    ) -> ImagePlan:
         layout, backend = self._services.checkpoint.layout, self._services.backend
         try:
             if isinstance(header, TensorHeader):
                 return layout.plan_grid(header.grid, backend)
-            return layout.plan(header.displayed_size, backend)
+            return layout.plan(header.displayed_size, backend, max_pixels)
         except ImageShapeError as error:
             raise ImageRejected(
                 str(error),

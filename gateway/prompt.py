@@ -1,7 +1,8 @@
 """A checked `ChatRequest` in, a `Prompt` out: plain values, nothing optional, deadline set once."""
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from config.settings import ImageSettings
 from gateway.checkpoint import Checkpoint
@@ -28,6 +29,7 @@ class Turn:
     role: str
     parts: tuple[str | ImageSlot, ...]
     plain: bool
+    name: str | None = None  # of the participant, for templates that use it
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,16 @@ class ImageRef:
     source: str | bytes | None
     name: str | None = None
     form: SourceForm = "file"
+    max_pixels: int | None = None  # after resizing; None: as many as the checkpoint allows
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateUse:
+    """How a conversation becomes one text."""
+
+    opens_answer: bool = True
+    continues_last: bool = False  # the text ends where the last message ends
+    variables: Mapping[str, Any] = field(default_factory=dict)  # for the template
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +71,7 @@ class Prompt:
     streamed: bool
     include_usage: bool  # a usage chunk at the end of the stream
     deadline: float  # seconds on time.monotonic()
+    template: TemplateUse = TemplateUse()
 
 
 def make_prompt(
@@ -107,7 +120,14 @@ def make_prompt(
         streamed=request.stream,
         include_usage=request.stream_options.include_usage is True,
         deadline=now + request_seconds,
+        template=_make_use(request, checkpoint),
     )
+
+
+def _make_use(request: ChatRequest, checkpoint: Checkpoint) -> TemplateUse:
+    variables = request.chat_template_kwargs
+    checkpoint.template.refuse_reserved(variables)
+    return TemplateUse(request.opens_answer, request.continue_final_message, variables)
 
 
 def _make_turns(messages: tuple[Message, ...]) -> tuple[Turn, ...]:
@@ -122,7 +142,8 @@ def _make_turns(messages: tuple[Message, ...]) -> tuple[Turn, ...]:
                 parts.append(ImageSlot(num_images))
                 num_images += 1
         role = "system" if message.role == "developer" else message.role
-        turns.append(Turn(role=role, parts=tuple(parts), plain=isinstance(message.content, str)))
+        plain = isinstance(message.content, str)
+        turns.append(Turn(role=role, parts=tuple(parts), plain=plain, name=message.name))
     return tuple(turns)
 
 
@@ -139,13 +160,13 @@ def _make_image(
     if part.image_url is None:
         return ImageRef(index, f"{param}.uuid", None, part.uuid)
     param, url = f"{param}.image_url", part.image_url.url.strip()
+    source: str | bytes = url
     if is_data_uri(url):
-        data = decode_data_uri(url, index, param, limits.max_image_bytes)
-        return ImageRef(index, param, data, part.uuid)
-    if limits.media_folder and is_file_address(url):
-        return ImageRef(index, param, url, part.uuid)
-    if url[:8].lower().startswith(("http://", "https://")):
-        return ImageRef(index, param, url, part.uuid)
+        source = decode_data_uri(url, index, param, limits.max_image_bytes)
+    is_file = limits.media_folder and is_file_address(url)
+    if isinstance(source, bytes) or is_file or url[:8].lower().startswith(("http://", "https://")):
+        max_pixels = pixel_budget(part.image_url.detail, part.max_pixels, limits)
+        return ImageRef(index, param, source, part.uuid, max_pixels=max_pixels)
     # The same words for everything else, so that they tell nothing about local files.
     raise ImageRejected(
         "the address should be a data: URI, or start with http:// or https://",
@@ -154,6 +175,13 @@ def _make_image(
         param=param,
         code="unsupported_scheme",
     )
+
+
+def pixel_budget(detail: str | None, max_pixels: int | None, limits: ImageSettings) -> int | None:
+    """Most pixels that an image keeps: the least of what caller and operator say."""
+    low = limits.low_detail_pixels if detail == "low" else None
+    budgets = [each for each in (low, max_pixels, limits.max_resized_pixels or None) if each]
+    return min(budgets, default=None)
 
 
 def _make_tensors(index: int, part: TensorPart, param: str, limits: ImageSettings) -> ImageRef:

@@ -55,7 +55,7 @@ def build(
     num_image_tokens = sum(plan.num_tokens for plan in plans)
     limit = _Limit(max_context_tokens, num_image_tokens)
     _refuse_hopeless(prompt, limit)
-    rendered = _render(prompt.turns, checkpoint)
+    rendered = _render(prompt, checkpoint)
     _refuse_long(rendered.text, checkpoint, limit)
     encoding = _tokenize(rendered.text, checkpoint)
     ids = np.array(without_forgeries(encoding, rendered, checkpoint), dtype=np.int32)
@@ -104,10 +104,41 @@ def _refuse_long(text: str, checkpoint: Checkpoint, limit: _Limit) -> None:
         limit.check(limit.num_image_tokens + len(head.ids), "more than ")
 
 
-def _render(turns: Sequence[Turn], checkpoint: Checkpoint) -> Rendered:
-    marks = Marks(checkpoint)
-    messages = [{"role": turn.role, "content": _content(turn, marks)} for turn in turns]
-    return marks.put_back(checkpoint.template.render(messages))
+def _render(prompt: Prompt, checkpoint: Checkpoint) -> Rendered:
+    marks, use = Marks(checkpoint), prompt.template
+    messages = [_message(turn, marks) for turn in prompt.turns]
+    if use.continues_last:
+        _mark_end(messages[-1], marks)
+    variables = {name: marks.swap_all(value) for name, value in use.variables.items()}
+    text = checkpoint.template.render(messages, variables, opens_answer=use.opens_answer)
+    if not use.continues_last:
+        return marks.put_back(text)
+    cut = marks.cut(text)
+    if cut is None:
+        raise _cannot_continue("the model's chat template leaves out how the last message ends")
+    return marks.put_back(cut)
+
+
+def _message(turn: Turn, marks: Marks) -> dict[str, Any]:
+    """A turn as templates know it."""
+    message = {"role": turn.role, "content": _content(turn, marks)}
+    return message if turn.name is None else message | {"name": marks.swap(turn.name)}
+
+
+def _mark_end(message: dict[str, Any], marks: Marks) -> None:
+    """Set a mark where the last text of a message ends."""
+    if isinstance(message["content"], str):
+        message["content"] = marks.end(message["content"])
+        return
+    texts = [part for part in message["content"] if part["type"] == "text"]
+    if not texts:
+        raise _cannot_continue("the last message has no text")
+    texts[-1]["text"] = marks.end(texts[-1]["text"])
+
+
+def _cannot_continue(reason: str) -> BadRequest:
+    param = "continue_final_message"
+    return BadRequest(f"{param}: {reason}", param=param)
 
 
 def _content(turn: Turn, marks: Marks) -> str | list[dict[str, str]]:

@@ -110,7 +110,9 @@ class Bench:
 
     async def start(self) -> Answers:
         permit = Permit(self.services.admission)
-        return await Journey(self.services, self.prompt(), permit).start(self.cleanup)
+        wake = asyncio.Event()
+        started = await Journey(self.services, self.prompt(), permit).start(self.cleanup, wake)
+        return Answers(self.services, [started], wake)
 
     def tell(self, *events: FromWorker) -> None:
         for event in events:

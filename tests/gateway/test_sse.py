@@ -7,7 +7,7 @@ import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from gateway.errors import WorkerLost, error_body
-from gateway.sse import DONE, Choice, Frames, Usage, error_frame
+from gateway.sse import DONE, Choice, Frames, Usage, frame
 
 USAGE = Usage(prompt_tokens=120, completion_tokens=7, image_tokens=100, cached_tokens=64)
 
@@ -115,4 +115,4 @@ def test_logprobs_without_text_make_a_frame(frames: Frames) -> None:
 
 def test_an_error_frame_holds_the_error_body() -> None:
     body = error_body(WorkerLost("the worker is gone"), "abc")
-    assert parse(error_frame(body) + DONE) == [body, "[DONE]"]
+    assert parse(frame(body) + DONE) == [body, "[DONE]"]
