@@ -1,6 +1,7 @@
-"""The routes: chat completions, models, liveness, readiness, metrics."""
+"""The routes, and those of them that only look: liveness, readiness, metrics."""
 
-import time
+from collections.abc import Callable
+from typing import Generic, TypeVar
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.requests import Request
@@ -9,22 +10,33 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from gateway.chat import ChatTalk
-from gateway.errors import UnknownModel
 from gateway.exchange import Exchange
-from gateway.responses import error_response, json_response
+from gateway.generation import Generation
+from gateway.models import Models
+from gateway.responses import json_response
 from gateway.services import Services
-from gateway.talk import MakeTalk
+from gateway.talk import Desk, Language
+from gateway.tokenize import Counting, CountLanguage, Spelling, SpellLanguage
+
+Spoken = TypeVar("Spoken", bound=Language)
 
 
-class Answering:
-    """A route that answers prompts, as an ASGI application: it watches for the client leaving."""
+class Exchanging(Generic[Spoken]):
+    """A route with a body, as an ASGI application: it watches for the client leaving."""
 
-    def __init__(self, services: Services, make_talk: MakeTalk) -> None:
+    def __init__(
+        self,
+        services: Services,
+        exchange: Callable[[Desk, Spoken, Scope, Receive, Send], Exchange],
+        language: Callable[[Desk], Spoken],
+    ) -> None:
         self._services = services
-        self._make_talk = make_talk
+        self._exchange = exchange
+        self._language = language
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await Exchange(self._services, self._make_talk, scope, receive, send).run()
+        desk = Desk(self._services)
+        await self._exchange(desk, self._language(desk), scope, receive, send).run()
 
 
 class Views:
@@ -32,28 +44,6 @@ class Views:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._created = int(time.time())
-
-    async def models(self, request: Request) -> Response:
-        """The one model, in OpenAI's list form."""
-        return json_response({"object": "list", "data": [self._model()]})
-
-    async def model(self, request: Request) -> Response:
-        """The one model, asked for by its name."""
-        name = request.path_params["name"]
-        if name != self._services.served_model_name:
-            return error_response(
-                UnknownModel(f"the model {name[:80]!r} is not served here"), request.scope
-            )
-        return json_response(self._model())
-
-    def _model(self) -> dict[str, object]:
-        return {
-            "id": self._services.served_model_name,
-            "object": "model",
-            "created": self._created,
-            "owned_by": "fovea",
-        }
 
     async def health(self, request: Request) -> Response:
         """200 while the event loop answers."""
@@ -80,11 +70,14 @@ class Views:
 
 def routes(services: Services) -> list[BaseRoute]:
     """Every route of the gateway."""
-    views = Views(services)
+    views, models = Views(services), Models(services)
+    chat = Exchanging(services, Generation, ChatTalk)
     return [
-        Route("/v1/chat/completions", Answering(services, ChatTalk), methods=["POST"]),
-        Route("/v1/models", views.models),
-        Route("/v1/models/{name:path}", views.model),
+        Route("/v1/chat/completions", chat, methods=["POST"]),
+        Route("/tokenize", Exchanging(services, Counting, CountLanguage), methods=["POST"]),
+        Route("/detokenize", Exchanging(services, Spelling, SpellLanguage), methods=["POST"]),
+        Route("/v1/models", models.list),
+        Route("/v1/models/{name:path}", models.show),
         Route("/health", views.health),
         Route("/ready", views.ready),
         Route("/metrics", views.metrics),

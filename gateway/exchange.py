@@ -2,9 +2,8 @@
 
 import asyncio
 import logging
-import secrets
 import time
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
 from contextlib import ExitStack
 from typing import Any
 
@@ -13,24 +12,18 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
 from gateway.admit import Permit
-from gateway.answer import Answers, Piece
 from gateway.errors import (
     BodyTimeout,
     BodyTooLarge,
-    DeadlinePassed,
     ImageRejected,
     NotReady,
     ServeError,
-    error_body,
 )
-from gateway.flow import together
 from gateway.ignored import IGNORED_HEADER, name_ignored
-from gateway.journey import Journey
 from gateway.prompt import Prompt
 from gateway.request_id import request_id_of
 from gateway.responses import EventStream, error_response, json_response
-from gateway.services import Services
-from gateway.talk import Asked, Desk, MakeTalk
+from gateway.talk import Asked, Desk, Language
 
 log = logging.getLogger(__name__)
 
@@ -42,19 +35,19 @@ _INLINE_BODY_BYTES = 64 * 1024
 _LAST_WORDS_SECONDS = 5.0
 
 
-class Exchange:
-    """Owned by the request's task."""
+class Exchange(ABC):
+    """Takes a body in and gives everything back. Owned by the request's task."""
 
     def __init__(
-        self, services: Services, make_talk: MakeTalk, scope: Scope, receive: Receive, send: Send
+        self, desk: Desk, language: Language, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        self._services = services
+        self._services = desk.services
+        self._language = language
         self._scope, self._receive, self._send = scope, receive, send
         self._stream = EventStream(send)
         self._request_id = request_id_of(scope)
-        self._job_id = secrets.token_hex(12)
-        self._begun = time.monotonic()
-        self._talk = make_talk(Desk(services, self._job_id, self._begun))
+        self._job_id = desk.job_id
+        self._begun = desk.begun
         self._headers: dict[str, str] = {}  # of an answer that goes well
         self._answered = False
 
@@ -99,12 +92,8 @@ class Exchange:
 
     async def _tell_error(self, error: ServeError) -> None:
         if error.param is not None:
-            error.rename(self._talk.blame(error.param))
-        if self._stream.started:
-            body = error_body(error, self._request_id)
-            await self._stream.end(self._talk.failure(body))
-        else:
-            await error_response(error, self._scope)(self._scope, self._receive, self._send)
+            error.rename(self._language.blame(error.param))
+        await error_response(error, self._scope)(self._scope, self._receive, self._send)
 
     async def _run_until_gone(self) -> None:
         with ExitStack() as cleanup, anyio.CancelScope() as gone:
@@ -156,59 +145,25 @@ class Exchange:
     async def _parse(self, body: bytes) -> Asked:
         with self._services.metrics.stage("parse"):
             if len(body) <= _INLINE_BODY_BYTES:
-                asked = self._talk.read(body)
+                asked = self._language.read(body)
             else:
                 # Few at once: each takes several times the memory of its body.
                 pool = self._services.decode_pool
-                asked = await pool.run(self._job_id, self._talk.read, body)
+                asked = await pool.run(self._job_id, self._language.read, body)
         if asked.ignored:
             named = name_ignored(asked.ignored)
             log.info("request %s: ignoring unknown fields %s", self._request_id, named)
             self._headers[IGNORED_HEADER] = named
         return asked
 
+    @abstractmethod
     async def _answer(self, asked: Asked, permit: Permit, cleanup: ExitStack) -> None:
-        try:
-            with anyio.fail_after(asked.prompts[0].deadline - time.monotonic()):
-                answers = await self._start(asked.prompts, permit, cleanup)
-                first = await answers.next()
-                self._services.metrics.first_token_seconds.observe(time.monotonic() - self._begun)
-                tell = self._tell_streaming if asked.streamed else self._tell_whole
-                await tell(answers, first)
-        except TimeoutError as error:
-            raise DeadlinePassed("the request's time limit ran out") from error
-
-    async def _start(
-        self, prompts: Sequence[Prompt], permit: Permit, cleanup: ExitStack
-    ) -> Answers:
-        wake = asyncio.Event()
-        num_choices = prompts[0].num_choices
-        started = await together(
-            Journey(self._services, prompt, permit).start(cleanup, wake, index * num_choices)
-            for index, prompt in enumerate(prompts)
-        )
-        return Answers(self._services, started, wake)
-
-    async def _tell_whole(self, answers: Answers, pieces: list[Piece]) -> None:
-        told = list(pieces)
-        while answers.usage is None:
-            told += await answers.next()
-        await self._tell_body(self._talk.whole(told, answers.usage))
+        """Do what the request asks for and tell it; `cleanup` gives everything back."""
 
     async def _tell_body(self, body: dict[str, Any]) -> None:
         response = json_response(body)
         response.headers.update(self._headers)
         await response(self._scope, self._receive, self._send)
-        self._answered = True
-
-    async def _tell_streaming(self, answers: Answers, pieces: list[Piece]) -> None:
-        await self._stream.start(self._headers)
-        await self._stream.write(self._talk.opening() + self._talk.pieces(pieces))
-        while answers.usage is None:
-            written = self._talk.pieces(await answers.next())
-            if written:
-                await self._stream.write(written)
-        await self._stream.end(self._talk.closing(answers.usage))
         self._answered = True
 
 

@@ -54,8 +54,7 @@ class Journey:
         Raises:
             ServeError: any stage refused or failed.
         """
-        pictures = await together(self._look(image) for image in self._prompt.images)
-        tokens = await self._tokenise(tuple(picture.task.plan for picture in pictures))
+        pictures, tokens = await self._read(self._services.max_context_tokens())
         with ExitStack() as desk:
             encoder, request_id = self._services.encoder, self._prompt.request_id
             entries, seats = await encoder.obtain(pictures, request_id, desk)
@@ -70,6 +69,20 @@ class Journey:
         )
         num_image_tokens = sum(entry.plan.num_tokens for entry in entries)
         return Started(answers, tokens.num_tokens, num_image_tokens)
+
+    async def count(self, max_tokens: int) -> PromptTokens:
+        """The prompt's tokens, from its text and what images' files say about themselves.
+
+        Raises:
+            ServeError: a stage refused, or the prompt has `max_tokens` or more.
+        """
+        _, tokens = await self._read(max_tokens)
+        return tokens
+
+    async def _read(self, max_context_tokens: int) -> tuple[list[Picture], PromptTokens]:
+        pictures = await together(self._look(image) for image in self._prompt.images)
+        plans = tuple(picture.task.plan for picture in pictures)
+        return pictures, await self._tokenise(plans, max_context_tokens)
 
     async def _look(self, image: ImageRef) -> Picture:
         if image.source is None:
@@ -145,9 +158,8 @@ class Journey:
                 code="invalid_image_shape",
             ) from error
 
-    async def _tokenise(self, plans: tuple[ImagePlan, ...]) -> PromptTokens:
+    async def _tokenise(self, plans: tuple[ImagePlan, ...], limit: int) -> PromptTokens:
         services = self._services
-        limit = services.max_context_tokens()
         with services.metrics.stage("tokenise"):
             return await anyio.to_thread.run_sync(
                 build, self._prompt, plans, services.checkpoint, limit

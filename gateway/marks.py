@@ -17,7 +17,6 @@ from tokenizers import Encoding, Tokenizer
 
 from gateway.checkpoint import Checkpoint
 
-
 _END = "end "  # no mark ends so; the blank tells whether a template trims
 
 

@@ -57,6 +57,24 @@ class TemplateUse:
 
 
 @dataclass(frozen=True, slots=True)
+class RawText:
+    """A prompt that is one text, control tokens included; no template touches it."""
+
+    text: str
+    add_special_tokens: bool  # those that the tokenizer sets around a text, if any
+
+
+@dataclass(frozen=True, slots=True)
+class RawTokens:
+    """A prompt that is token ids."""
+
+    token_ids: tuple[int, ...]
+
+
+Raw = RawText | RawTokens
+
+
+@dataclass(frozen=True, slots=True)
 class Prompt:
     """One request, parsed and trusted from here on."""
 
@@ -72,6 +90,7 @@ class Prompt:
     include_usage: bool  # a usage chunk at the end of the stream
     deadline: float  # seconds on time.monotonic()
     template: TemplateUse = TemplateUse()
+    raw: Raw | None = None  # in place of turns
 
 
 def make_prompt(

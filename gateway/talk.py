@@ -1,7 +1,9 @@
 """The seam between an exchange and its route: how bodies are read and answers are written."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from gateway.answer import Piece
@@ -21,11 +23,8 @@ class Asked:
     ignored: tuple[str, ...]  # fields that nobody here knows; they change nothing
 
 
-class Talk(Protocol):
-    """One request in the language of its route. Owned by the request's task.
-
-    A stream is `opening`, any number of `pieces`, then `closing`; or `failure` at any time.
-    """
+class Language(Protocol):
+    """How one route reads bodies. Owned by the request's task."""
 
     def read(self, body: bytes) -> Asked:
         """Check a body. Blocking: some milliseconds per mebibyte.
@@ -38,6 +37,13 @@ class Talk(Protocol):
     def blame(self, param: str) -> str:
         """The route's own name of a field that is called so by chat completions."""
         ...
+
+
+class Talk(Language, Protocol):
+    """How one route reads bodies and writes answers. Owned by the request's task.
+
+    A stream is `opening`, any number of `pieces`, then `closing`; or `failure` at any time.
+    """
 
     def whole(self, pieces: Sequence[Piece], usage: Usage) -> dict[str, Any]:
         """The body of an answer that is not streamed."""
@@ -60,16 +66,13 @@ class Talk(Protocol):
         ...
 
 
-MakeTalk = Callable[["Desk"], Talk]
-
-
 @dataclass(frozen=True, slots=True)
 class Desk:
     """What a route needs to make prompts of a body."""
 
     services: Services
-    job_id: str
-    begun: float  # seconds on time.monotonic()
+    job_id: str = field(default_factory=lambda: secrets.token_hex(12))
+    begun: float = field(default_factory=time.monotonic)  # in its seconds
 
     def prompt(self, request: ChatRequest, job_id: str = "") -> Prompt:
         """The prompt of a checked request; `job_id` tells it from others of the same body.

@@ -21,8 +21,15 @@ from workers.families import UnsupportedCheckpoint
 MAX_REASON_CHARACTERS = 200
 # What a template is given, and what transformers takes for itself beside a template.
 RESERVED = frozenset(
-    ("messages", "tools", "documents", "add_generation_prompt", "continue_final_message")
-    + ("chat_template", "tokenize")
+    (
+        "messages",
+        "tools",
+        "documents",
+        "add_generation_prompt",
+        "continue_final_message",
+        "chat_template",
+        "tokenize",
+    )
 )
 # What an expression over strings, lists and dictionaries can raise inside a template.
 FAULTS = (

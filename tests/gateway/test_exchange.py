@@ -15,10 +15,11 @@ from gateway.admit import Admission
 from gateway.chat import ChatTalk
 from gateway.decode_pool import DecodePool
 from gateway.errors import BadRequest
-from gateway.exchange import Exchange
+from gateway.generation import Generation
 from gateway.metrics import Metrics
 from gateway.prompt import Prompt
 from gateway.services import Services
+from gateway.talk import Desk
 
 pytestmark = pytest.mark.anyio
 
@@ -70,7 +71,8 @@ class Client:
     async def talk_to(self, gateway: Services) -> None:
         scope = {"type": "http", "method": "POST", "headers": [], "state": {"request_id": "r"}}
         async with asyncio.timeout(5):
-            await Exchange(gateway, ChatTalk, scope, self.receive, self.send).run()
+            desk = Desk(gateway)
+            await Generation(desk, ChatTalk(desk), scope, self.receive, self.send).run()
 
     @property
     def outcome(self) -> tuple[int, str]:
