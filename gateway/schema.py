@@ -27,6 +27,7 @@ from gateway.sampling_schema import SamplingFields
 from gateway.template_schema import TemplateFields
 from gateway.unsupported import (
     HARMLESS_FIELDS,
+    HARMLESS_INSIDE,
     MESSAGE_FIELDS,
     REQUEST_FIELDS,
     STREAM_FIELDS,
@@ -184,9 +185,9 @@ _WORDINGS = {
     "too_short": "list should have at least {min_length} item(s), not {actual_length}",
     "too_long": "list should have at most {max_length} items, not {actual_length}",
 }
-_KNOWN_INSIDE = frozenset(
-    [f"messages[].{name}" for name in MESSAGE_FIELDS]
-    + [f"stream_options.{name}" for name in STREAM_FIELDS]
+_KNOWN_INSIDE = HARMLESS_INSIDE.union(
+    [f"messages[].{name}" for name in MESSAGE_FIELDS],
+    [f"stream_options.{name}" for name in STREAM_FIELDS],
 )
 _KNOWN = _HONOURED | HARMLESS_FIELDS | frozenset(REQUEST_FIELDS)
 

@@ -61,6 +61,8 @@ HARMLESS_FIELDS = frozenset(
         "user",
     }
 )
+# The same, inside of messages.
+HARMLESS_INSIDE = frozenset({"messages[].content[].prompt_cache_breakpoint"})
 
 
 def refuse_unsupported(
