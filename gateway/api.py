@@ -10,6 +10,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from gateway.chat import ChatTalk
+from gateway.completions import CompletionTalk
 from gateway.exchange import Exchange
 from gateway.generation import Generation
 from gateway.models import Models
@@ -72,8 +73,10 @@ def routes(services: Services) -> list[BaseRoute]:
     """Every route of the gateway."""
     views, models = Views(services), Models(services)
     chat = Exchanging(services, Generation, ChatTalk)
+    completions = Exchanging(services, Generation, CompletionTalk)
     return [
         Route("/v1/chat/completions", chat, methods=["POST"]),
+        Route("/v1/completions", completions, methods=["POST"]),
         Route("/tokenize", Exchanging(services, Counting, CountLanguage), methods=["POST"]),
         Route("/detokenize", Exchanging(services, Spelling, SpellLanguage), methods=["POST"]),
         Route("/v1/models", models.list),

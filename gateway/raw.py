@@ -5,6 +5,7 @@ from typing import Annotated
 
 from pydantic import FailFast, Field, Strict
 from tokenizers import Tokenizer
+from typing_extensions import TypeAliasType
 
 from gateway.errors import BadRequest
 from gateway.prompt import Prompt, Raw
@@ -14,9 +15,13 @@ from gateway.talk import Desk
 
 _MAX_ID = 2**31 - 1  # larger numbers are no int32
 
-TokenIds = Annotated[
-    tuple[Annotated[int, Field(ge=0)], ...], Strict(False), FailFast(), Field(min_length=1)
-]
+# A named type, because what is in a union must be hashable and `FailFast` is not.
+TokenIds = TypeAliasType(
+    "TokenIds",
+    Annotated[
+        tuple[Annotated[int, Field(ge=0)], ...], Strict(False), FailFast(), Field(min_length=1)
+    ],
+)
 
 
 def check_tokens(token_ids: Sequence[int], param: str, tokenizer: Tokenizer) -> None:
@@ -27,16 +32,8 @@ def check_tokens(token_ids: Sequence[int], param: str, tokenizer: Tokenizer) -> 
             raise BadRequest(f"{name}: the model has no token {token_id}", param=name)
 
 
-def make_raw_prompt(
-    raw: Raw,
-    wishes: SamplingFields,
-    desk: Desk,
-    *,
-    job_id: str = "",
-    streamed: bool = False,
-    include_usage: bool = False,
-) -> Prompt:
-    """A prompt of no turns and images; see `gateway.prompt.make_prompt`.
+def make_raw_prompt(raw: Raw, wishes: SamplingFields, desk: Desk, job_id: str = "") -> Prompt:
+    """A prompt of no turns and images; `job_id` tells it from others of the same body.
 
     Raises:
         BadRequest: a token id is unknown.
@@ -52,8 +49,8 @@ def make_raw_prompt(
         num_choices=wishes.n,
         sampling=make_sampling(wishes, checkpoint.sampling_defaults, checkpoint.tokenizer),
         stop=wishes.stop,
-        streamed=streamed,
-        include_usage=include_usage,
+        streamed=False,
+        include_usage=False,
         deadline=desk.begun + services.settings.server.request_seconds,
         raw=raw,
     )
