@@ -14,7 +14,8 @@ from gateway.completions import CompletionTalk
 from gateway.exchange import Exchange
 from gateway.generation import Generation
 from gateway.models import Models
-from gateway.responses import json_response
+from gateway.replies import json_response
+from gateway.responses_talk import ResponseTalk
 from gateway.services import Services
 from gateway.talk import Desk, Language
 from gateway.tokenize import Counting, CountLanguage, Spelling, SpellLanguage
@@ -74,8 +75,10 @@ def routes(services: Services) -> list[BaseRoute]:
     views, models = Views(services), Models(services)
     chat = Exchanging(services, Generation, ChatTalk)
     completions = Exchanging(services, Generation, CompletionTalk)
+    responses = Exchanging(services, Generation, ResponseTalk)
     return [
         Route("/v1/chat/completions", chat, methods=["POST"]),
+        Route("/v1/responses", responses, methods=["POST"]),
         Route("/v1/completions", completions, methods=["POST"]),
         Route("/tokenize", Exchanging(services, Counting, CountLanguage), methods=["POST"]),
         Route("/detokenize", Exchanging(services, Spelling, SpellLanguage), methods=["POST"]),

@@ -21,8 +21,8 @@ from gateway.errors import (
 )
 from gateway.ignored import IGNORED_HEADER, name_ignored
 from gateway.prompt import Prompt
+from gateway.replies import EventStream, error_response, json_response
 from gateway.request_id import request_id_of
-from gateway.responses import EventStream, error_response, json_response
 from gateway.talk import Asked, Desk, Language
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from gateway.errors import UnknownModel
 from gateway.header import FORMATS
-from gateway.responses import error_response, json_response
+from gateway.replies import error_response, json_response
 from gateway.services import Services
 
 
