@@ -176,7 +176,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 def test_what_is_wrong_is_named(demo: Server, fields: dict[str, Any], param: str) -> None:
     for stream in (False, True):
         with pytest.raises(openai.BadRequestError) as caught:
-            complete(demo, **({"prompt": "a", "stream": stream} | fields))
+            complete(demo, "a", extra_body={"stream": stream} | fields)
         assert caught.value.param == param
         assert param in caught.value.message or param == "prompt"
 
