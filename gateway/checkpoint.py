@@ -3,6 +3,7 @@
 Reads configuration, tokenizer and chat template; never the weights.
 """
 
+import logging
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -19,6 +20,8 @@ from gateway.spelling import Speller
 from gateway.template import ChatTemplate, compile_template
 from gateway.tiktoken_vocabulary import FILE_NAME, read_vocabulary
 from workers.families import Layout, UnsupportedCheckpoint, load_layout, read_json
+
+log = logging.getLogger(__name__)
 
 TOKENIZER_FILE = "tokenizer.json"
 # Least and most, of numbers that checkpoints give; others are not negative.
@@ -52,6 +55,7 @@ class Checkpoint:
     speller: Speller
     template: ChatTemplate
     layout: Layout
+    image_token_id: int  # of the placeholder that stands for an image in a rendered template
     sampling_defaults: SamplingDefaults
     control_ids: frozenset[int]
     control_pattern: re.Pattern[str]
@@ -74,9 +78,8 @@ def load_checkpoint(model: Path) -> Checkpoint:
     _mark_special(tokenizer, [*named.values(), *unnamed])
     _check_special(tokenizer, model)
     added = tokenizer.get_added_tokens_decoder()
-    if layout.image_token_id not in added:
-        raise UnsupportedCheckpoint(f"{model}: the tokenizer has no token for images")
-    control = {layout.image_token_id, *_named_ids(config)} & added.keys()
+    image_token_id = _image_token_id(model, layout, tokenizer)
+    control = {image_token_id, *_named_ids(config)} & added.keys()
     control |= {index for index, token in added.items() if token.special or is_tiktoken}
     spellings = [added[index].content for index in control]
     return Checkpoint(
@@ -84,6 +87,7 @@ def load_checkpoint(model: Path) -> Checkpoint:
         speller=Speller(tokenizer),
         template=compile_template(_read_template(model), named),
         layout=layout,
+        image_token_id=image_token_id,
         sampling_defaults=_sampling_defaults(
             generation, _end_ids(sections, tokenizer, named.get("eos_token"))
         ),
@@ -95,6 +99,25 @@ def load_checkpoint(model: Path) -> Checkpoint:
             {text[:length] for text in spellings for length in range(1, len(text))}
         ),
     )
+
+
+def _image_token_id(model: Path, layout: Layout, tokenizer: Tokenizer) -> int:
+    """The placeholder's id: the tokenizer's own, for it turns templates' texts into ids."""
+    added = tokenizer.get_added_tokens_decoder()
+    own, named = tokenizer.token_to_id(layout.image_token), layout.image_token_id
+    if own not in added:
+        if named not in added:
+            raise UnsupportedCheckpoint(f"{model}: the tokenizer has no token for images")
+        return named
+    if own != named:
+        log.warning(
+            "%s: config.json names token %d for images, the tokenizer has %s as %d, which counts",
+            model,
+            named,
+            layout.image_token,
+            own,
+        )
+    return int(own)
 
 
 def _read_optional(path: Path) -> dict[str, Any]:

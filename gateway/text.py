@@ -58,8 +58,8 @@ def build(
     ids = np.array(_written_ids(prompt, checkpoint, limit), dtype=np.int32)
     limit.check(len(ids) - len(plans) + num_image_tokens)
     if prompt.raw is not None:
-        _check_raw(ids, checkpoint.layout.image_token_id)
-    ids, starts = _expand(ids, plans, checkpoint.layout.image_token_id)
+        _check_raw(ids, checkpoint.image_token_id)
+    ids, starts = _expand(ids, plans, checkpoint.image_token_id)
     left = max_context_tokens - len(ids)
     max_tokens = min(prompt.sampling.max_tokens, left)
     return PromptTokens(
