@@ -146,7 +146,8 @@ def test_what_asks_for_nothing_changes_nothing(demo: Server, fields: Body) -> No
 
 def test_an_image_that_pushes_a_prompt_over_is_told_apart(demo: Server) -> None:
     part = image_part(noise(3, (256, 250)))
-    messages = [user(text_part("one two three " * 650), part)]
+    words = text_part("one two three " * 336)
+    messages = [user(words, part)]
     error = post(demo, messages).json()["error"]
     assert error["code"] == "context_length_exceeded"
     counted = httpx.post(f"{demo.url}/tokenize", json={"messages": messages}).json()
@@ -155,7 +156,7 @@ def test_an_image_that_pushes_a_prompt_over_is_told_apart(demo: Server) -> None:
     told = f"{counted['count']} tokens, {num_image_tokens} of them for images"
     assert told in error["message"]
     assert "2048" in error["message"]
-    assert post(demo, [user(text_part("one two three " * 600))], max_tokens=1).status_code == 200
+    assert post(demo, [user(words)], max_tokens=1).status_code == 200
 
 
 def random_photo(size: tuple[int, int]) -> Image.Image:
