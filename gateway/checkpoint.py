@@ -19,6 +19,7 @@ from gateway.spelling import Speller
 from gateway.template import ChatTemplate, compile_template
 from gateway.tiktoken_vocabulary import FILE_NAME, read_vocabulary
 from workers.families import Layout, UnsupportedCheckpoint, load_layout, read_json
+from workers.messages import Vocabulary
 
 TOKENIZER_FILE = "tokenizer.json"
 # Least and most, of numbers that checkpoints give; others are not negative.
@@ -56,6 +57,13 @@ class Checkpoint:
     control_ids: frozenset[int]
     control_pattern: re.Pattern[str]
     control_prefixes: tuple[str, ...]  # every proper, non-empty beginning of a control token
+
+    def vocabulary(self) -> Vocabulary:
+        """How tokens are spelt; added ones and those that end an answer are no text."""
+        ids = range(1 + max(self.tokenizer.get_vocab().values()))
+        ends = self.sampling_defaults.eos_token_ids
+        added = self.tokenizer.get_added_tokens_decoder()
+        return Vocabulary(tuple(map(self.speller.spell, ids)), tuple({*added, *ends}))
 
 
 def load_checkpoint(model: Path) -> Checkpoint:

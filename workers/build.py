@@ -140,6 +140,7 @@ def _engine(start: Start, models: Any, arenas: Arenas, home: "Home") -> "Engine"
             home=home,
             prefix_cache=start.prefix_cache,
             digest_key=start.digest_key,
+            vocabulary=start.vocabulary,
         )
     except (MemoryError, OutOfMemoryError) as error:
         raise CannotStart(
