@@ -15,6 +15,7 @@ from gateway.errors import ImageRejected
 from gateway.fetch import SourceImage
 from gateway.flight import Picture
 from gateway.flow import together
+from gateway.grammar import check_grammar
 from gateway.header import ImageHeader, read_header
 from gateway.identity import FILE, source_digest
 from gateway.lease import Share
@@ -47,6 +48,9 @@ class Journey:
         Raises:
             ServeError: any stage refused or failed.
         """
+        if self._prompt.grammar is not None:
+            with self._services.metrics.stage("grammar"):
+                await anyio.to_thread.run_sync(check_grammar, self._prompt.grammar)
         pictures = await together(self._look(image) for image in self._prompt.images)
         tokens = await self._tokenise(tuple(picture.task.plan for picture in pictures))
         with ExitStack() as desk:

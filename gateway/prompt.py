@@ -7,6 +7,7 @@ from config.settings import ImageSettings
 from gateway.checkpoint import Checkpoint
 from gateway.datauri import decode_base64, decode_data_uri, is_data_uri
 from gateway.errors import BadRequest, ImageRejected
+from gateway.grammar import Grammar, make_grammar
 from gateway.sampling import make_sampling
 from gateway.schema import ChatRequest, ImagePart, Message, TensorPart, TextPart
 from workers.sampling import Sampling
@@ -55,6 +56,7 @@ class Prompt:
     images: tuple[ImageRef, ...]
     num_choices: int
     sampling: Sampling
+    grammar: Grammar | None  # that answers follow
     stop: tuple[str, ...]
     streamed: bool
     include_usage: bool  # a usage chunk at the end of the stream
@@ -103,6 +105,7 @@ def make_prompt(
         ),
         num_choices=request.n,
         sampling=make_sampling(request, checkpoint.sampling_defaults, checkpoint.tokenizer),
+        grammar=make_grammar(request.response_format),
         stop=request.stop,
         streamed=request.stream,
         include_usage=request.stream_options.include_usage is True,

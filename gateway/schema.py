@@ -21,6 +21,7 @@ from typing_extensions import TypeAliasType
 
 from gateway.edge import Edge, echo
 from gateway.errors import BadRequest, BodyTooLarge
+from gateway.format_schema import ResponseFormat
 from gateway.sampling_schema import SamplingFields
 from gateway.unsupported import (
     HARMLESS_FIELDS,
@@ -162,6 +163,7 @@ class ChatRequest(SamplingFields):
 
     model: Annotated[str, Field(min_length=1)]
     messages: Annotated[tuple[Message, ...], Strict(False), FailFast(), Field(min_length=1)]
+    response_format: ResponseFormat = ResponseFormat(type="text")
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
     unknown_fields: tuple[str, ...] = ()  # names that nobody here knows; they change nothing

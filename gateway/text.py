@@ -31,7 +31,7 @@ class PromptTokens:
     token_ids: bytes  # int32, little endian; each image's placeholder stands num_tokens times
     num_tokens: int
     image_starts: tuple[int, ...]  # by image index: its first token
-    sampling: Sampling  # the caller's, with max_tokens capped to what the context has left
+    sampling: Sampling  # with max_tokens capped to what the context has left, and the grammar
 
 
 def build(
@@ -67,7 +67,11 @@ def build(
         token_ids=ids.astype("<i4").tobytes(),
         num_tokens=len(ids),
         image_starts=starts,
-        sampling=msgspec.structs.replace(prompt.sampling, max_tokens=max_tokens),
+        sampling=msgspec.structs.replace(
+            prompt.sampling,
+            max_tokens=max_tokens,
+            grammar=prompt.grammar.text if prompt.grammar else "",
+        ),
     )
 
 

@@ -95,6 +95,7 @@ def prompt_of(messages: list[Message], max_tokens: int = 16) -> Prompt:
         images=tuple(images),
         num_choices=1,
         sampling=sampling,
+        grammar=None,
         stop=(),
         streamed=False,
         include_usage=False,

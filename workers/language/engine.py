@@ -34,7 +34,6 @@ from workers.messages import (
     Stats,
     Taken,
     Tokens,
-    Vocabulary,
 )
 
 STATS_SECONDS = 1.0
@@ -64,7 +63,7 @@ class Engine:
         max_context_tokens: int,
         prefix_cache: bool,
         digest_key: bytes,
-        vocabulary: Vocabulary,
+        grammars: Grammars,
         home: Home = ELSEWHERE,
     ) -> None:
         """Allocate the KV cache; 0 means from free memory, and what the checkpoint allows."""
@@ -85,7 +84,7 @@ class Engine:
             self._blocks, max_step_tokens, max_step_sequences, num_blocks - num_longest
         )
         self._sampler = Sampler(max_step_sequences)
-        self._grammars = Grammars(vocabulary, decoder.vocab_size)
+        self._grammars = grammars
         self._prefix_cache = prefix_cache
         self._digest_key = digest_key
         self._sequences: dict[str, Sequence] = {}

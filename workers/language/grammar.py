@@ -7,7 +7,7 @@ import logging
 from collections import OrderedDict
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import Event
 from typing import Any
 
@@ -20,6 +20,7 @@ NUM_THREADS = 4  # grammars that are slow at the same time before others wait fo
 MAX_COMPILED = 64  # grammars kept for answers to come
 MAX_LEXER_STATES = 25_000  # of one answer; one or two kilobytes each
 _MAX_REASON_CHARACTERS = 200
+_NO_WAY = "NoExtension"  # the library's word
 
 logger = logging.getLogger(__name__)
 
@@ -111,9 +112,7 @@ class Grammars:
         )
         self._limits = LLParserLimits(max_lexer_states=MAX_LEXER_STATES, verbose_errors=False)
         self._threads = ThreadPoolExecutor(NUM_THREADS, "grammar")
-        self._benches: SimpleQueue[_Bench] = SimpleQueue()
-        for _ in range(NUM_THREADS):
-            self._benches.put(_Bench(self._tokenizer))
+        self._benches: SimpleQueue[_Bench] = SimpleQueue()  # that no thread uses just now
         self._compiled: OrderedDict[str, Future[LLMatcher]] = OrderedDict()
         self._progress = Event()
 
@@ -142,27 +141,34 @@ class Grammars:
 
     def consume(self, matcher: LLMatcher, token_id: int) -> None:
         """Take a token; called in a thread."""
-        bench = self._benches.get()
         try:
-            bench.consume(matcher, token_id)
-        finally:
-            self._benches.put(bench)
+            bench = self._benches.get_nowait()
+        except Empty:
+            bench = _Bench(self._tokenizer)
+        bench.consume(matcher, token_id)
+        self._benches.put(bench)
 
     def look(self, matcher: LLMatcher) -> Outlook | Fault:
         """What may follow; called in a thread."""
         bits = np.zeros(max(4 * self._num_words, self._num_bytes), np.uint8)
         matcher.unsafe_compute_mask_ptr(bits.ctypes.data, 4 * self._num_words)
         if matcher.is_error():
-            reason = matcher.get_error().split("\n", 1)[0][:_MAX_REASON_CHARACTERS]
-            return Fault("bad_input", f"the form that the answer should have is too much: {reason}")
+            return _fault(matcher.get_error())
         bits[self._end_id // 8] &= 0xFF ^ 1 << self._end_id % 8
         outlook = Outlook(bits[: self._num_bytes], matcher.is_accepting())
         if outlook.may_end or outlook.allowed.any():
             return outlook
-        return Fault("bad_input", "nothing can have the form that the answer should have")
+        return _fault(_NO_WAY)
 
     def _compile(self, text: str) -> LLMatcher:
         return LLMatcher(self._tokenizer, text, log_level=0, limits=self._limits)
+
+
+def _fault(reason: str) -> Fault:
+    if reason.startswith(_NO_WAY):
+        return Fault("bad_input", "no answer can have the form that was asked for")
+    reason = reason.split("\n", 1)[0][:_MAX_REASON_CHARACTERS]
+    return Fault("bad_input", f"the form that was asked for takes too much work: {reason}")
 
 
 class _Spelling:

@@ -6,7 +6,10 @@ from typing import Any
 from tests.workers.language.models import LentArenas, Model, Request
 from workers.features import ELSEWHERE, Home
 from workers.language.engine import Engine
+from workers.language.grammar import Grammars
 from workers.messages import Failed, Finished, FromWorker, GenerateJob, Tokens, Vocabulary
+
+NO_GRAMMARS = Grammars(Vocabulary((), ()), 768)
 
 
 def make_engine(model: Model, arenas: LentArenas, **limits: Any) -> Engine:
@@ -22,7 +25,7 @@ def make_engine_at(home: Home, model: Model, arenas: LentArenas, **limits: Any) 
         "max_context_tokens": 0,
         "prefix_cache": True,
         "digest_key": bytes(range(32)),
-        "vocabulary": Vocabulary((), ()),
+        "grammars": NO_GRAMMARS,
     }
     return Engine(model.decoder, model.layout, arenas, home=home, **(defaults | limits))
 
