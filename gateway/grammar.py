@@ -14,7 +14,7 @@ MAX_GRAMMAR_BYTES = 64 * 1024
 _MAX_REASON_CHARACTERS = 300
 # One space, or a new line with an indent: a model that only ever sends spaces gets on.
 _SPACE = r"[ ]|\n[ \t]{0,40}"
-# The library would else choose how what must come is cut into tokens, for which it asks a tokenizer.
+# Else the library forces one way to cut what must come into tokens, and asks a tokenizer for it.
 _OPTIONS = '%llguidance {"no_forcing": true}\n'
 _POSITION = re.compile(r"^at \d+\(\d+\): (failed to compile JSON schema: )?|\s*\n +\d+ \| .*", re.S)
 
