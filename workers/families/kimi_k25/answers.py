@@ -16,7 +16,7 @@ from workers.families.answers import (
 from workers.families.kimi_k25 import markers
 
 # What stands before a call's arguments: functions.NAME:INDEX, of which models leave parts out.
-_ID = re.compile(r"\s*(?:functions\.)?([A-Za-z_][\w.-]*?)(?::(\d+))?\s*", re.ASCII)
+_ID = re.compile(r"\s*(?:functions\.)?([A-Za-z_][\w-]*(?:\.[\w-]+)*)(?::(\d+))?\s*", re.ASCII)
 _CALL_MARKERS = frozenset(
     {
         markers.CALLS_BEGIN,
@@ -50,7 +50,7 @@ class SectionReader:
 
     def __init__(self) -> None:
         self._speech = Speech()
-        self._state: Literal["outside", "section", "head", "arguments"] = "outside"
+        self._state: Literal["outside", "head", "broken", "arguments"] = "outside"
         self._head: list[Atom] = []  # from a call's beginning to its arguments
         self._has_arguments = False
         self._ids: set[str] = set()
@@ -70,6 +70,7 @@ class SectionReader:
 
     def finish(self) -> Iterator[Event]:
         """The answer has ended: give what was held back."""
+        self._has_arguments = True  # those of a call that was cut are what they are
         yield from self._leave()
         yield from self._speech.finish()
 
@@ -84,14 +85,11 @@ class SectionReader:
 
     def _border(self, atom: Atom) -> Iterator[Event]:
         """A call ends or begins, or the section does."""
-        if atom.text == markers.CALL_END and self._state == "head":
+        if atom.text == markers.CALL_END and self._state in ("head", "broken"):
             self._head.append(atom)
         yield from self._leave()
         if atom.text == markers.CALL_BEGIN:
             self._state, self._head = "head", [atom]
-        else:
-            is_outside = atom.text == markers.CALLS_END
-            self._state = "outside" if is_outside else "section"
 
     def _begin(self, atom: Atom) -> Iterator[Event]:
         given = "".join(each.text for each in self._head[1:])
@@ -99,7 +97,7 @@ class SectionReader:
         self._head.append(atom)
         if found is None:
             yield from self._leave()
-            self._state = "section"
+            self._state = "broken"
             return
         self._head = []
         self._state, self._has_arguments = "arguments", False
@@ -123,4 +121,4 @@ class SectionReader:
             yield CallEnded()
         for atom in self._head:
             yield from self._speech.say(atom.text, atom.start)
-        self._head = []
+        self._state, self._head = "outside", []

@@ -47,6 +47,8 @@ class JsonCallReader:
 
     def finish(self) -> Iterator[Event]:
         """The answer has ended: give what was held back."""
+        if self._state == "behind" and _is_cut_end(self._held):
+            self._held = []
         yield from self._leave()
         yield from self._speech.finish()
 
@@ -95,6 +97,11 @@ class JsonCallReader:
         for atom in self._held:
             yield from self._speech.say(atom.text, atom.start)
         self._state, self._held = "outside", []
+
+
+def _is_cut_end(held: list[Atom]) -> bool:
+    """Whether an answer was cut within an end marker."""
+    return CALL_END.startswith("".join(atom.text for atom in held).strip(f"{_BLANK}}}"))
 
 
 class _Call:
