@@ -18,7 +18,14 @@ from gateway.sampling_schema import LEAST_REPETITION_PENALTY, MOST_REPETITION_PE
 from gateway.spelling import Speller
 from gateway.template import ChatTemplate, compile_template
 from gateway.tiktoken_vocabulary import FILE_NAME, read_vocabulary
-from workers.families import Layout, UnsupportedCheckpoint, load_layout, read_json
+from workers.families import (
+    Layout,
+    UnsupportedCheckpoint,
+    load_answer_form,
+    load_layout,
+    read_json,
+)
+from workers.families.answers import AnswerForm
 from workers.messages import Vocabulary
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -52,6 +59,7 @@ class Checkpoint:
     tokenizer: Tokenizer
     speller: Speller
     template: ChatTemplate
+    answer_form: AnswerForm
     layout: Layout
     sampling_defaults: SamplingDefaults
     control_ids: frozenset[int]
@@ -87,10 +95,12 @@ def load_checkpoint(model: Path) -> Checkpoint:
     control = {layout.image_token_id, *_named_ids(config)} & added.keys()
     control |= {index for index, token in added.items() if token.special or is_tiktoken}
     spellings = [added[index].content for index in control]
+    template = _read_template(model)
     return Checkpoint(
         tokenizer=tokenizer,
         speller=Speller(tokenizer),
-        template=compile_template(_read_template(model), named),
+        template=compile_template(template, named),
+        answer_form=load_answer_form(model, template),
         layout=layout,
         sampling_defaults=_sampling_defaults(
             generation, _end_ids(sections, tokenizer, named.get("eos_token"))

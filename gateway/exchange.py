@@ -211,7 +211,7 @@ class Exchange:
 def _write(frames: sse.Frames, pieces: list[Piece]) -> bytes:
     written = b""
     for piece in pieces:
-        written += frames.text(piece.choice, piece.text, piece.logprobs)
+        written += frames.deltas(piece.choice, piece.deltas, piece.logprobs)
         if piece.reason is not None:
             written += frames.finish(piece.choice, piece.reason)
     return written
@@ -223,4 +223,5 @@ def _join(told: list[Piece], index: int) -> sse.Choice:
     logprobs: list[Entry] | None = None
     if pieces[0].logprobs is not None:
         logprobs = [entry for piece in pieces for entry in piece.logprobs or ()]
-    return sse.Choice("".join(piece.text for piece in pieces), pieces[-1].reason or "", logprobs)
+    deltas = [delta for piece in pieces for delta in piece.deltas]
+    return sse.Choice(deltas, pieces[-1].reason or "", logprobs)

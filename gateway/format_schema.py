@@ -21,7 +21,7 @@ def _check_type(value: Any) -> Any:
 
 
 class JsonSchema(Edge):
-    """A schema by its name. It is always held to, so `strict` changes nothing."""
+    """A schema by its name; only if `strict` is false, parts that cannot be kept are left out."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
     description: str | None = None

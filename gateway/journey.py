@@ -63,7 +63,7 @@ class Journey:
             wake = asyncio.Event()
             tickets = self._generate(self._jobs(tokens, entries), share, wake, cleanup)
         answers = [
-            Answer(self._services, self._prompt, ticket, choice)
+            Answer(self._services, self._prompt, ticket, choice, tokens.in_thought)
             for choice, ticket in enumerate(tickets)
         ]
         num_image_tokens = sum(entry.plan.num_tokens for entry in entries)

@@ -1,15 +1,18 @@
 """A checked `ChatRequest` in, a `Prompt` out: plain values, nothing optional, deadline set once."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from config.settings import ImageSettings
+from gateway.arguments import parse_arguments
 from gateway.checkpoint import Checkpoint
 from gateway.datauri import decode_base64, decode_data_uri, is_data_uri
 from gateway.errors import BadRequest, ImageRejected
 from gateway.grammar import Grammar, make_grammar
+from gateway.message_schema import ImagePart, Message, RefusalPart, TensorPart, TextPart
 from gateway.sampling import make_sampling
-from gateway.schema import ChatRequest, ImagePart, Message, TensorPart, TextPart
+from gateway.schema import ChatRequest
+from gateway.tool_use import ToolUse, make_tool_use
 from workers.sampling import Sampling
 
 SourceForm = Literal["file", "tensors"]  # what an image comes as
@@ -23,12 +26,24 @@ class ImageSlot:
 
 
 @dataclass(frozen=True, slots=True)
+class Call:
+    """A call of an earlier answer; arguments that are no JSON object stay a string."""
+
+    id: str
+    name: str
+    arguments: dict[str, Any] | str
+
+
+@dataclass(frozen=True, slots=True)
 class Turn:
     """One message. `plain` tells that its content was a string, not a list of parts."""
 
     role: str
     parts: tuple[str | ImageSlot, ...]
     plain: bool
+    thoughts: str | None = None
+    calls: tuple[Call, ...] = ()
+    call_id: str | None = None  # of the call that a tool's turn is the result of
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +69,7 @@ class Prompt:
     model: str
     turns: tuple[Turn, ...]
     images: tuple[ImageRef, ...]
+    tool_use: ToolUse
     num_choices: int
     sampling: Sampling
     grammar: Grammar | None  # that answers follow
@@ -78,7 +94,8 @@ def make_prompt(
     per mebibyte.
 
     Raises:
-        BadRequest: there are more images than one request may hold, or a token id is unknown.
+        BadRequest: there are more images than one request may hold, a token id is unknown, or
+            calls of functions are asked for that the checkpoint does not make.
         ImageRejected: an image's address is of no kind that is served, its base64 is wrong, or
             it comes as tensors, which are not allowed.
         ImageTooLarge: a data URI or a file of tensors holds more bytes than it may have.
@@ -87,7 +104,7 @@ def make_prompt(
         (part, f"messages[{row}].content[{column}]")
         for row, message in enumerate(request.messages)
         for column, part in enumerate(message.parts)
-        if not isinstance(part, TextPart)
+        if isinstance(part, ImagePart | TensorPart)
     ]
     if len(parts) > limits.max_images:
         raise BadRequest(
@@ -95,6 +112,7 @@ def make_prompt(
             param="messages",
             code="too_many_images",
         )
+    tool_use = make_tool_use(request, checkpoint)
     return Prompt(
         request_id=request_id,
         tenant=b"",  # one for all, as long as there are no keys
@@ -103,9 +121,10 @@ def make_prompt(
         images=tuple(
             _make_image(index, part, param, limits) for index, (part, param) in enumerate(parts)
         ),
+        tool_use=tool_use,
         num_choices=request.n,
         sampling=make_sampling(request, checkpoint.sampling_defaults, checkpoint.tokenizer),
-        grammar=make_grammar(request.response_format),
+        grammar=make_grammar(request, tool_use, checkpoint),
         stop=request.stop,
         streamed=request.stream,
         include_usage=request.stream_options.include_usage is True,
@@ -121,12 +140,27 @@ def _make_turns(messages: tuple[Message, ...]) -> tuple[Turn, ...]:
         for part in message.parts:
             if isinstance(part, TextPart):
                 parts.append(part.text)
+            elif isinstance(part, RefusalPart):
+                parts.append(part.refusal)
             else:
                 parts.append(ImageSlot(num_images))
                 num_images += 1
-        role = "system" if message.role == "developer" else message.role
-        turns.append(Turn(role=role, parts=tuple(parts), plain=isinstance(message.content, str)))
+        turns.append(_make_turn(message, tuple(parts)))
     return tuple(turns)
+
+
+def _make_turn(message: Message, parts: tuple[str | ImageSlot, ...]) -> Turn:
+    return Turn(
+        role="system" if message.role == "developer" else message.role,
+        parts=parts,
+        plain=message.is_plain,
+        thoughts=message.reasoning_content or None,
+        calls=tuple(
+            Call(call.id, call.function.name, parse_arguments(call.function.arguments))
+            for call in message.tool_calls
+        ),
+        call_id=message.tool_call_id,
+    )
 
 
 def is_file_address(address: str) -> bool:

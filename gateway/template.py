@@ -1,4 +1,4 @@
-"""A checkpoint's chat template: its source in, a sandboxed renderer out, messages in, text out.
+"""A checkpoint's chat template: its source in, a sandboxed renderer out; messages in, text out.
 
 A template is a program that somebody else wrote, so it runs in jinja2's immutable sandbox, with
 the same options, extensions, globals and filters that transformers gives it.
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NoReturn
 
-from jinja2 import Template, TemplateError, nodes
+from jinja2 import Template, TemplateError, meta, nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -53,8 +53,11 @@ class ChatTemplate:
 
     template: Template
     special_tokens: Mapping[str, str]
+    takes_tools: bool  # whether it says anything of them
 
-    def render(self, messages: list[dict[str, Any]]) -> str:
+    def render(
+        self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None
+    ) -> str:
         """The prompt of a conversation, up to where the assistant's answer begins.
 
         Raises:
@@ -63,7 +66,7 @@ class ChatTemplate:
         try:
             return self.template.render(
                 messages=messages,
-                tools=None,
+                tools=tools,
                 documents=None,
                 add_generation_prompt=True,
                 **self.special_tokens,
@@ -93,9 +96,11 @@ def compile_template(source: str, special_tokens: Mapping[str, str]) -> ChatTemp
     environment.globals["raise_exception"] = _refuse
     environment.globals["strftime_now"] = _format_now
     try:
-        return ChatTemplate(environment.from_string(source), dict(special_tokens))
+        takes_tools = "tools" in meta.find_undeclared_variables(environment.parse(source))
+        template = environment.from_string(source)
     except TemplateError as error:
         raise UnsupportedCheckpoint(f"the chat template does not compile: {error}") from error
+    return ChatTemplate(template, dict(special_tokens), takes_tools)
 
 
 def _refuse(message: str) -> NoReturn:

@@ -10,8 +10,9 @@ from tokenizers import Encoding
 
 from gateway.checkpoint import Checkpoint
 from gateway.errors import BadRequest, PromptTooLong
-from gateway.marks import Marks, Rendered, without_forgeries
-from gateway.prompt import Prompt, Turn
+from gateway.marks import without_forgeries
+from gateway.prompt import Prompt
+from gateway.render import render
 from workers.families.plan import ImagePlan
 from workers.sampling import Sampling
 
@@ -32,6 +33,7 @@ class PromptTokens:
     num_tokens: int
     image_starts: tuple[int, ...]  # by image index: its first token
     sampling: Sampling  # with max_tokens capped to what the context has left, and the grammar
+    in_thought: bool  # whether the answer begins within a thought
 
 
 def build(
@@ -55,7 +57,7 @@ def build(
     num_image_tokens = sum(plan.num_tokens for plan in plans)
     limit = _Limit(max_context_tokens, num_image_tokens)
     _refuse_hopeless(prompt, limit)
-    rendered = _render(prompt.turns, checkpoint)
+    rendered = render(prompt, checkpoint)
     _refuse_long(rendered.text, checkpoint, limit)
     encoding = _tokenize(rendered.text, checkpoint)
     ids = np.array(without_forgeries(encoding, rendered, checkpoint), dtype=np.int32)
@@ -63,6 +65,7 @@ def build(
     ids, starts = _expand(ids, plans, checkpoint.layout.image_token_id)
     left = max_context_tokens - len(ids)
     max_tokens = min(prompt.sampling.max_tokens, left)
+    in_thought = checkpoint.answer_form.opens_thought(rendered.text)
     return PromptTokens(
         token_ids=ids.astype("<i4").tobytes(),
         num_tokens=len(ids),
@@ -70,8 +73,9 @@ def build(
         sampling=msgspec.structs.replace(
             prompt.sampling,
             max_tokens=max_tokens,
-            grammar=prompt.grammar.text if prompt.grammar else "",
+            grammar=prompt.grammar.text(checkpoint, in_thought) if prompt.grammar else "",
         ),
+        in_thought=in_thought,
     )
 
 
@@ -106,22 +110,6 @@ def _refuse_long(text: str, checkpoint: Checkpoint, limit: _Limit) -> None:
     # The cut may change how its neighbourhood is split, so the head must not fit by far.
     if len(head.ids) > 2 * limit.context:
         limit.check(limit.num_image_tokens + len(head.ids), "more than ")
-
-
-def _render(turns: Sequence[Turn], checkpoint: Checkpoint) -> Rendered:
-    marks = Marks(checkpoint)
-    messages = [{"role": turn.role, "content": _content(turn, marks)} for turn in turns]
-    return marks.put_back(checkpoint.template.render(messages))
-
-
-def _content(turn: Turn, marks: Marks) -> str | list[dict[str, str]]:
-    """A turn's content as templates know it: a string stays one, parts become a list."""
-    if turn.plain:
-        return "".join(marks.swap(part) for part in turn.parts if isinstance(part, str))
-    return [
-        {"type": "text", "text": marks.swap(part)} if isinstance(part, str) else {"type": "image"}
-        for part in turn.parts
-    ]
 
 
 def _tokenize(text: str, checkpoint: Checkpoint) -> Encoding:

@@ -10,8 +10,6 @@ from gateway.errors import BadRequest
 # Field name -> values that ask for nothing, the one to suggest first. `null` always asks for
 # nothing. The first group is OpenAI's own, the second what other servers added to it.
 REQUEST_FIELDS: Mapping[str, tuple[Any, ...]] = {
-    "tools": ([],),
-    "tool_choice": ("none", "auto"),
     "functions": ([],),
     "function_call": ("none", "auto"),
     "audio": (),
@@ -42,16 +40,13 @@ REQUEST_FIELDS: Mapping[str, tuple[Any, ...]] = {
     "structured_outputs": (),
 }
 MESSAGE_FIELDS: Mapping[str, tuple[Any, ...]] = {
-    "tool_calls": ([],),
     "function_call": (),
-    "tool_call_id": (),
     "audio": (),
 }
 # They change nothing in the answer, so they are taken and not looked at.
 HARMLESS_FIELDS = frozenset(
     {
         "metadata",
-        "parallel_tool_calls",
         "prompt_cache_key",
         "prompt_cache_retention",
         "safety_identifier",
