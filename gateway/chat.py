@@ -44,7 +44,7 @@ class ChatTalk:
         """Deltas, and the reason where a choice ends."""
         written = b""
         for piece in pieces:
-            written += self._frames.text(piece.choice, piece.text, piece.logprobs)
+            written += self._frames.deltas(piece.choice, piece.deltas, piece.logprobs)
             if piece.reason is not None:
                 written += self._frames.finish(piece.choice, piece.reason)
         return written
@@ -64,4 +64,5 @@ def _join(told: Sequence[Piece], index: int) -> sse.Choice:
     logprobs: list[Entry] | None = None
     if pieces[0].logprobs is not None:
         logprobs = [entry for piece in pieces for entry in piece.logprobs or ()]
-    return sse.Choice("".join(piece.text for piece in pieces), pieces[-1].reason or "", logprobs)
+    deltas = [delta for piece in pieces for delta in piece.deltas]
+    return sse.Choice(deltas, pieces[-1].reason or "", logprobs)

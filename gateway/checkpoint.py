@@ -19,7 +19,15 @@ from gateway.sampling_schema import LEAST_REPETITION_PENALTY, MOST_REPETITION_PE
 from gateway.spelling import Speller
 from gateway.template import ChatTemplate, compile_template
 from gateway.tiktoken_vocabulary import FILE_NAME, read_vocabulary
-from workers.families import Layout, UnsupportedCheckpoint, load_layout, read_json
+from workers.families import (
+    Layout,
+    UnsupportedCheckpoint,
+    load_answer_form,
+    load_layout,
+    read_json,
+)
+from workers.families.answers import AnswerForm
+from workers.messages import Vocabulary
 
 log = logging.getLogger(__name__)
 
@@ -54,12 +62,20 @@ class Checkpoint:
     tokenizer: Tokenizer
     speller: Speller
     template: ChatTemplate
+    answer_form: AnswerForm
     layout: Layout
     image_token_id: int  # of the placeholder that stands for an image in a rendered template
     sampling_defaults: SamplingDefaults
     control_ids: frozenset[int]
     control_pattern: re.Pattern[str]
     control_prefixes: tuple[str, ...]  # every proper, non-empty beginning of a control token
+
+    def vocabulary(self) -> Vocabulary:
+        """How tokens are spelt; added ones and those that end an answer are no text."""
+        ids = range(1 + max(self.tokenizer.get_vocab().values()))
+        ends = self.sampling_defaults.eos_token_ids
+        added = self.tokenizer.get_added_tokens_decoder()
+        return Vocabulary(tuple(map(self.speller.spell, ids)), tuple({*added, *ends}))
 
 
 def load_checkpoint(model: Path) -> Checkpoint:
@@ -82,10 +98,12 @@ def load_checkpoint(model: Path) -> Checkpoint:
     control = {image_token_id, *_named_ids(config)} & added.keys()
     control |= {index for index, token in added.items() if token.special or is_tiktoken}
     spellings = [added[index].content for index in control]
+    template = _read_template(model)
     return Checkpoint(
         tokenizer=tokenizer,
         speller=Speller(tokenizer),
-        template=compile_template(_read_template(model), named),
+        template=compile_template(template, named),
+        answer_form=load_answer_form(model, template),
         layout=layout,
         image_token_id=image_token_id,
         sampling_defaults=_sampling_defaults(

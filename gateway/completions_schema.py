@@ -95,9 +95,14 @@ _WISHES = SamplingFields.model_fields.keys() - {
     "max_completion_tokens",
 }
 _OWN = CompletionFields.model_fields.keys()
-_KNOWN = _WISHES | _OWN | HARMLESS_FIELDS | REQUEST_FIELDS.keys()
+_KNOWN = _WISHES | _OWN | HARMLESS_FIELDS
 _UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
-    name: off for name, off in REQUEST_FIELDS.items() if name not in _OWN
+    **{name: off for name, off in REQUEST_FIELDS.items() if name not in _OWN},
+    # Honoured in chat, where a template and an answer's form are known.
+    "messages": (),
+    "tools": ([],),
+    "tool_choice": ("none", "auto"),
+    "response_format": ({"type": "text"},),
 }
 
 
@@ -118,6 +123,9 @@ def parse_completion(body: bytes) -> tuple[CompletionFields, SamplingFields, tup
     wishes |= {name: given[name] for name in _WISHES & given.keys()}
     if fields.logprobs is not None:
         wishes |= {"logprobs": True, "top_logprobs": fields.logprobs}
-    unknown = {*given.keys() - _KNOWN, *unknown_in(fields.stream_options, "stream_options")}
+    unknown = {
+        *given.keys() - _KNOWN - _UNSUPPORTED.keys(),
+        *unknown_in(fields.stream_options, "stream_options"),
+    }
     unknown -= {f"stream_options.{name}" for name in STREAM_FIELDS}
     return fields, validate(SamplingFields, wishes), tuple(sorted(unknown))

@@ -15,6 +15,7 @@ from gateway.errors import ImageRejected
 from gateway.fetch import SourceImage
 from gateway.flight import Picture
 from gateway.flow import together
+from gateway.grammar import check_grammar
 from gateway.header import ImageHeader, read_header
 from gateway.identity import FILE, source_digest
 from gateway.lease import Share
@@ -54,6 +55,9 @@ class Journey:
         Raises:
             ServeError: any stage refused or failed.
         """
+        if self._prompt.grammar is not None:
+            with self._services.metrics.stage("grammar"):
+                await anyio.to_thread.run_sync(check_grammar, self._prompt.grammar)
         pictures, tokens = await self._read(self._services.max_context_tokens())
         with ExitStack() as desk:
             encoder, request_id = self._services.encoder, self._prompt.request_id
@@ -64,7 +68,7 @@ class Journey:
             desk.callback(share.release)
             tickets = self._generate(self._jobs(tokens, entries), share, wake, cleanup)
         answers = tuple(
-            Answer(self._services, self._prompt, ticket, choice)
+            Answer(self._services, self._prompt, ticket, choice, tokens.in_thought)
             for choice, ticket in enumerate(tickets, first_choice)
         )
         num_image_tokens = sum(entry.plan.num_tokens for entry in entries)

@@ -5,11 +5,15 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from config.settings import ImageSettings
+from gateway.arguments import parse_arguments
 from gateway.checkpoint import Checkpoint
 from gateway.datauri import decode_base64, decode_data_uri, is_data_uri
 from gateway.errors import BadRequest, ImageRejected
+from gateway.grammar import Grammar, make_grammar
+from gateway.message_schema import ImagePart, Message, RefusalPart, TensorPart, TextPart
 from gateway.sampling import make_sampling
-from gateway.schema import ChatRequest, ImagePart, Message, TensorPart, TextPart
+from gateway.schema import ChatRequest
+from gateway.tool_use import ToolUse, make_tool_use
 from workers.sampling import Sampling
 
 SourceForm = Literal["file", "tensors"]  # what an image comes as
@@ -23,6 +27,15 @@ class ImageSlot:
 
 
 @dataclass(frozen=True, slots=True)
+class Call:
+    """A call of an earlier answer; arguments that are no JSON object stay a string."""
+
+    id: str
+    name: str
+    arguments: dict[str, Any] | str
+
+
+@dataclass(frozen=True, slots=True)
 class Turn:
     """One message. `plain` tells that its content was a string, not a list of parts."""
 
@@ -30,6 +43,9 @@ class Turn:
     parts: tuple[str | ImageSlot, ...]
     plain: bool
     name: str | None = None  # of the participant, for templates that use it
+    thoughts: str | None = None
+    calls: tuple[Call, ...] = ()
+    call_id: str | None = None  # of the call that a tool's turn is the result of
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +99,10 @@ class Prompt:
     model: str
     turns: tuple[Turn, ...]
     images: tuple[ImageRef, ...]
+    tool_use: ToolUse
     num_choices: int
     sampling: Sampling
+    grammar: Grammar | None  # that answers follow
     stop: tuple[str, ...]
     streamed: bool
     include_usage: bool  # a usage chunk at the end of the stream
@@ -108,7 +126,8 @@ def make_prompt(
     per mebibyte.
 
     Raises:
-        BadRequest: there are more images than one request may hold, or a token id is unknown.
+        BadRequest: there are more images than one request may hold, a token id is unknown, or
+            calls of functions are asked for that the checkpoint does not make.
         ImageRejected: an image's address is of no kind that is served, its base64 is wrong, or
             it comes as tensors, which are not allowed.
         ImageTooLarge: a data URI or a file of tensors holds more bytes than it may have.
@@ -117,7 +136,7 @@ def make_prompt(
         (part, f"messages[{row}].content[{column}]")
         for row, message in enumerate(request.messages)
         for column, part in enumerate(message.parts)
-        if not isinstance(part, TextPart)
+        if isinstance(part, ImagePart | TensorPart)
     ]
     if len(parts) > limits.max_images:
         raise BadRequest(
@@ -125,6 +144,7 @@ def make_prompt(
             param="messages",
             code="too_many_images",
         )
+    tool_use = make_tool_use(request, checkpoint)
     return Prompt(
         request_id=request_id,
         tenant=b"",  # one for all, as long as there are no keys
@@ -133,8 +153,10 @@ def make_prompt(
         images=tuple(
             _make_image(index, part, param, limits) for index, (part, param) in enumerate(parts)
         ),
+        tool_use=tool_use,
         num_choices=request.n,
         sampling=make_sampling(request, checkpoint.sampling_defaults, checkpoint.tokenizer),
+        grammar=make_grammar(request, tool_use, checkpoint),
         stop=request.stop,
         streamed=request.stream,
         include_usage=request.stream_options.include_usage is True,
@@ -157,13 +179,28 @@ def _make_turns(messages: tuple[Message, ...]) -> tuple[Turn, ...]:
         for part in message.parts:
             if isinstance(part, TextPart):
                 parts.append(part.text)
+            elif isinstance(part, RefusalPart):
+                parts.append(part.refusal)
             else:
                 parts.append(ImageSlot(num_images))
                 num_images += 1
-        role = "system" if message.role == "developer" else message.role
-        plain = isinstance(message.content, str)
-        turns.append(Turn(role=role, parts=tuple(parts), plain=plain, name=message.name))
+        turns.append(_make_turn(message, tuple(parts)))
     return tuple(turns)
+
+
+def _make_turn(message: Message, parts: tuple[str | ImageSlot, ...]) -> Turn:
+    return Turn(
+        role="system" if message.role == "developer" else message.role,
+        parts=parts,
+        plain=message.is_plain,
+        thoughts=message.reasoning_content or None,
+        calls=tuple(
+            Call(call.id, call.function.name, parse_arguments(call.function.arguments))
+            for call in message.tool_calls
+        ),
+        call_id=message.tool_call_id,
+        name=message.name,
+    )
 
 
 def is_file_address(address: str) -> bool:

@@ -12,6 +12,7 @@ from gateway.prompt import Prompt, Raw
 from gateway.sampling import make_sampling
 from gateway.sampling_schema import SamplingFields
 from gateway.talk import Desk
+from gateway.tool_use import NO_TOOLS
 
 _MAX_ID = 2**31 - 1  # larger numbers are no int32
 
@@ -46,6 +47,8 @@ def make_raw_prompt(raw: Raw, wishes: SamplingFields, desk: Desk, job_id: str = 
         model=services.served_model_name,
         turns=(),
         images=(),
+        tool_use=NO_TOOLS,
+        grammar=None,
         num_choices=wishes.n,
         sampling=make_sampling(wishes, checkpoint.sampling_defaults, checkpoint.tokenizer),
         stop=wishes.stop,

@@ -1,4 +1,4 @@
-"""A checkpoint's chat template: its source in, a sandboxed renderer out, messages in, text out.
+"""A checkpoint's chat template: its source in, a sandboxed renderer out; messages in, text out.
 
 A template is a program that somebody else wrote, so it runs in jinja2's immutable sandbox, with
 the same options, extensions, globals and filters that transformers gives it.
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NoReturn
 
-from jinja2 import Template, TemplateError, nodes
+from jinja2 import Template, TemplateError, meta, nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -65,6 +65,7 @@ class ChatTemplate:
 
     template: Template
     special_tokens: Mapping[str, str]
+    takes_tools: bool  # whether it says anything of them
 
     def refuse_reserved(self, variables: Iterable[str]) -> None:
         """Raise `BadRequest` for a caller's variable that would take the place of ours."""
@@ -77,6 +78,7 @@ class ChatTemplate:
     def render(
         self,
         messages: list[dict[str, Any]],
+        tools: list[dict[str, Any]] | None = None,
         variables: Mapping[str, Any] | None = None,
         *,
         opens_answer: bool = True,
@@ -85,6 +87,7 @@ class ChatTemplate:
 
         Args:
             messages: the conversation, as templates know it.
+            tools: functions that the model may call, if any.
             variables: more for the template, of names that `refuse_reserved` let pass.
             opens_answer: whether the template opens the answer.
 
@@ -94,7 +97,7 @@ class ChatTemplate:
         try:
             return self.template.render(
                 messages=messages,
-                tools=None,
+                tools=tools,
                 documents=None,
                 add_generation_prompt=opens_answer,
                 **self.special_tokens,
@@ -125,9 +128,11 @@ def compile_template(source: str, special_tokens: Mapping[str, str]) -> ChatTemp
     environment.globals["raise_exception"] = _refuse
     environment.globals["strftime_now"] = _format_now
     try:
-        return ChatTemplate(environment.from_string(source), dict(special_tokens))
+        takes_tools = "tools" in meta.find_undeclared_variables(environment.parse(source))
+        template = environment.from_string(source)
     except TemplateError as error:
         raise UnsupportedCheckpoint(f"the chat template does not compile: {error}") from error
+    return ChatTemplate(template, dict(special_tokens), takes_tools)
 
 
 def _refuse(message: str) -> NoReturn:

@@ -10,8 +10,9 @@ from tokenizers import Encoding
 
 from gateway.checkpoint import Checkpoint
 from gateway.errors import BadRequest, PromptTooLong
-from gateway.marks import Marks, Rendered, without_forgeries
-from gateway.prompt import Prompt, Raw, RawText, RawTokens, Turn
+from gateway.marks import without_forgeries
+from gateway.prompt import Prompt, Raw, RawText, RawTokens
+from gateway.render import render
 from workers.families.plan import ImagePlan
 from workers.sampling import Sampling
 
@@ -31,7 +32,8 @@ class PromptTokens:
     token_ids: bytes  # int32, little endian; each image's placeholder stands num_tokens times
     num_tokens: int
     image_starts: tuple[int, ...]  # by image index: its first token
-    sampling: Sampling  # the caller's, with max_tokens capped to what the context has left
+    sampling: Sampling  # with max_tokens capped to what the context has left, and the grammar
+    in_thought: bool  # whether the answer begins within a thought
 
 
 def build(
@@ -55,7 +57,8 @@ def build(
     num_image_tokens = sum(plan.num_tokens for plan in plans)
     limit = _Limit(max_context_tokens, num_image_tokens)
     _refuse_hopeless(prompt, limit)
-    ids = np.array(_written_ids(prompt, checkpoint, limit), dtype=np.int32)
+    written, in_thought = _written_ids(prompt, checkpoint, limit)
+    ids = np.array(written, dtype=np.int32)
     limit.check(len(ids) - len(plans) + num_image_tokens)
     if prompt.raw is not None:
         _check_raw(ids, checkpoint.image_token_id)
@@ -66,17 +69,26 @@ def build(
         token_ids=ids.astype("<i4").tobytes(),
         num_tokens=len(ids),
         image_starts=starts,
-        sampling=msgspec.structs.replace(prompt.sampling, max_tokens=max_tokens),
+        sampling=msgspec.structs.replace(
+            prompt.sampling,
+            max_tokens=max_tokens,
+            grammar=prompt.grammar.text(checkpoint, in_thought) if prompt.grammar else "",
+        ),
+        in_thought=in_thought,
     )
 
 
-def _written_ids(prompt: Prompt, checkpoint: Checkpoint, limit: "_Limit") -> Sequence[int]:
-    """Ids of a prompt in which an image is one placeholder."""
+def _written_ids(
+    prompt: Prompt, checkpoint: Checkpoint, limit: "_Limit"
+) -> tuple[Sequence[int], bool]:
+    """Ids of a prompt in which an image is one placeholder, and whether a thought is open."""
     if prompt.raw is not None:
-        return _raw_ids(prompt.raw, checkpoint, limit)
-    rendered = _render(prompt, checkpoint)
+        return _raw_ids(prompt.raw, checkpoint, limit), False
+    rendered = render(prompt, checkpoint)
     _refuse_long(rendered.text, checkpoint, limit)
-    return without_forgeries(_tokenize(rendered.text, checkpoint), rendered, checkpoint)
+    encoding = _tokenize(rendered.text, checkpoint)
+    in_thought = checkpoint.answer_form.opens_thought(rendered.text)
+    return without_forgeries(encoding, rendered, checkpoint), in_thought
 
 
 def _raw_ids(raw: Raw, checkpoint: Checkpoint, limit: "_Limit") -> Sequence[int]:
@@ -132,53 +144,6 @@ def _refuse_long(text: str, checkpoint: Checkpoint, limit: _Limit) -> None:
     # The cut may change how its neighbourhood is split, so the head must not fit by far.
     if len(head.ids) > 2 * limit.context:
         limit.check(limit.num_image_tokens + len(head.ids), "more than ")
-
-
-def _render(prompt: Prompt, checkpoint: Checkpoint) -> Rendered:
-    marks, use = Marks(checkpoint), prompt.template
-    messages = [_message(turn, marks) for turn in prompt.turns]
-    if use.continues_last:
-        _mark_end(messages[-1], marks)
-    variables = {name: marks.swap_all(value) for name, value in use.variables.items()}
-    text = checkpoint.template.render(messages, variables, opens_answer=use.opens_answer)
-    if not use.continues_last:
-        return marks.put_back(text)
-    cut = marks.cut(text)
-    if cut is None:
-        raise _cannot_continue("the model's chat template leaves out how the last message ends")
-    return marks.put_back(cut)
-
-
-def _message(turn: Turn, marks: Marks) -> dict[str, Any]:
-    """A turn as templates know it."""
-    message = {"role": turn.role, "content": _content(turn, marks)}
-    return message if turn.name is None else message | {"name": marks.swap(turn.name)}
-
-
-def _mark_end(message: dict[str, Any], marks: Marks) -> None:
-    """Set a mark where the last text of a message ends."""
-    if isinstance(message["content"], str):
-        message["content"] = marks.end(message["content"])
-        return
-    texts = [part for part in message["content"] if part["type"] == "text"]
-    if not texts:
-        raise _cannot_continue("the last message has no text")
-    texts[-1]["text"] = marks.end(texts[-1]["text"])
-
-
-def _cannot_continue(reason: str) -> BadRequest:
-    param = "continue_final_message"
-    return BadRequest(f"{param}: {reason}", param=param)
-
-
-def _content(turn: Turn, marks: Marks) -> str | list[dict[str, str]]:
-    """A turn's content as templates know it: a string stays one, parts become a list."""
-    if turn.plain:
-        return "".join(marks.swap(part) for part in turn.parts if isinstance(part, str))
-    return [
-        {"type": "text", "text": marks.swap(part)} if isinstance(part, str) else {"type": "image"}
-        for part in turn.parts
-    ]
 
 
 def _tokenize(text: str, checkpoint: Checkpoint) -> Encoding:

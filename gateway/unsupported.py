@@ -10,11 +10,8 @@ from gateway.errors import BadRequest
 # Field name -> values that ask for nothing, the one to suggest first. `null` always asks for
 # nothing. The first group is OpenAI's own, the second what other servers added to it.
 REQUEST_FIELDS: Mapping[str, tuple[Any, ...]] = {
-    "tools": ([],),
-    "tool_choice": ("none", "auto"),
     "functions": ([],),
     "function_call": ("none", "auto"),
-    "response_format": ({"type": "text"},),
     "audio": (),
     "modalities": (["text"],),
     "moderation": (),
@@ -43,9 +40,7 @@ REQUEST_FIELDS: Mapping[str, tuple[Any, ...]] = {
     "structured_outputs": (),
 }
 MESSAGE_FIELDS: Mapping[str, tuple[Any, ...]] = {
-    "tool_calls": ([],),
     "function_call": (),
-    "tool_call_id": (),
     "audio": (),
 }
 STREAM_FIELDS: Mapping[str, tuple[Any, ...]] = {"include_obfuscation": (False,)}
@@ -53,7 +48,6 @@ STREAM_FIELDS: Mapping[str, tuple[Any, ...]] = {"include_obfuscation": (False,)}
 HARMLESS_FIELDS = frozenset(
     {
         "metadata",
-        "parallel_tool_calls",
         "prompt_cache_key",
         "prompt_cache_options",
         "prompt_cache_retention",

@@ -8,6 +8,7 @@ from openai.types.chat import (
     ChatCompletionAssistantMessageParam,
     ChatCompletionContentPartImageParam,
     ChatCompletionSystemMessageParam,
+    ChatCompletionToolMessageParam,
     ChatCompletionUserMessageParam,
 )
 from openai.types.chat.chat_completion_content_part_image_param import ImageURL
@@ -19,7 +20,9 @@ from openai.types.chat.completion_create_params import (
 
 from gateway.errors import BadRequest
 from gateway.ignored import MAX_NAMED_FIELDS, name_ignored
+from gateway.message_schema import Message
 from gateway.schema import ChatRequest, parse_request
+from gateway.unsupported import MESSAGE_FIELDS
 
 USER = {"role": "user", "content": "hello"}
 HONOURED: dict[str, Any] = {
@@ -31,19 +34,22 @@ HONOURED: dict[str, Any] = {
     "max_completion_tokens": 5,
     "max_tokens": 5,
     "n": 2,
+    "parallel_tool_calls": False,
     "presence_penalty": 0.5,
+    "response_format": {"type": "json_object"},
     "seed": 5,
     "stop": ["x"],
     "stream": True,
     "stream_options": {"include_usage": True},
     "temperature": 0.5,
+    "tool_choice": "required",
+    "tools": [{"type": "function", "function": {"name": "f"}}],
     "top_logprobs": 2,
     "top_p": 0.5,
 }
 # They change no answer, whatever they say.
 HARMLESS: dict[str, Any] = {
     "metadata": {"a": "b"},
-    "parallel_tool_calls": True,
     "prompt_cache_key": "k",
     "prompt_cache_options": {"mode": "explicit"},
     "prompt_cache_retention": "24h",
@@ -59,11 +65,8 @@ REFUSED: dict[str, tuple[Any, Any]] = {
     "moderation": ({"model": "omni-moderation-latest"}, None),
     "prediction": ({"type": "content", "content": "x"}, None),
     "reasoning_effort": ("high", "none"),
-    "response_format": ({"type": "json_object"}, {"type": "text"}),
     "service_tier": ("priority", "default"),
     "store": (True, False),
-    "tool_choice": ("required", "none"),
-    "tools": ([{"type": "function", "function": {"name": "f"}}], []),
     "verbosity": ("low", "medium"),
     "web_search_options": ({}, None),
 }
@@ -88,9 +91,11 @@ def test_every_field_of_messages_and_images_is_decided() -> None:
         ChatCompletionUserMessageParam,
         ChatCompletionSystemMessageParam,
         ChatCompletionAssistantMessageParam,
+        ChatCompletionToolMessageParam,
     )
-    refused = {"audio", "function_call", "tool_calls"}
-    assert messages == {"role", "content", "name", "refusal"} | refused
+    honoured = {"role", "content", "name", "refusal", "tool_calls", "tool_call_id"}
+    assert honoured <= Message.model_fields.keys()
+    assert messages == honoured | MESSAGE_FIELDS.keys()
     image = names(ChatCompletionContentPartImageParam)
     assert image == {"type", "image_url", "prompt_cache_breakpoint"}
     assert names(ImageURL) == {"url", "detail"}
