@@ -10,7 +10,7 @@ from gateway.errors import BadRequest
 
 _TEXT_TYPES = ("input_text", "output_text")
 _PART_TYPES = ("input_text", "input_image", "output_text", "refusal")
-_ITEM_TYPES = ("message", "function_call", "function_call_output")
+_ITEM_TYPES = ("message", "reasoning", "function_call", "function_call_output")
 # What an item tells of itself; it changes no prompt.
 _ITEM_FACTS = frozenset(("id", "phase", "status", "type", "caller", "namespace"))
 _PART_FACTS = frozenset(("annotations", "logprobs"))
@@ -51,6 +51,7 @@ class Conversation:
     def __init__(self) -> None:
         self.messages: list[dict[str, Any]] = []
         self._places: list[_Place] = []
+        self._thoughts = ""  # of the assistant, who says or calls something next
 
     def add_instructions(self, text: str) -> None:
         """What the system says, before all else."""
@@ -83,6 +84,9 @@ class Conversation:
         return param.replace(".function.", ".", 1) if param.startswith("tool") else param
 
     def _add(self, message: dict[str, Any], item: str, content: str) -> None:
+        if self._thoughts and message.get("role") == "assistant":
+            message["reasoning_content"] = self._thoughts
+        self._thoughts = ""
         self.messages.append(message)
         self._places.append(_Place(item, content))
 
@@ -95,6 +99,8 @@ class Conversation:
         rest = {name: value for name, value in item.items() if name not in _ITEM_FACTS}
         if kind == "message":
             self._add(_message(rest, path), path, ".content")
+        elif kind == "reasoning":
+            self._thoughts += _thoughts(item, path)
         elif kind == "function_call":
             self._add_call(rest, path)
         else:
@@ -111,6 +117,21 @@ class Conversation:
             self._add({"role": "assistant", "content": None}, path, "")
         self.messages[-1].setdefault("tool_calls", []).append(call)
         self._places[-1].calls.append(path)
+
+
+def _thoughts(item: Mapping[str, Any], path: str) -> str:
+    """The text of a reasoning item; where there is none, what sums it up."""
+    for name in ("content", "summary"):
+        parts = item.get(name) or []
+        if not isinstance(parts, list) or not all(
+            isinstance(part, dict) and isinstance(part.get("text"), str) for part in parts
+        ):
+            raise BadRequest(
+                f"{path}.{name}: it should be a list of parts with text", param=f"{path}.{name}"
+            )
+        if parts:
+            return "".join(part["text"] for part in parts)
+    return ""
 
 
 def _message(rest: Mapping[str, Any], path: str) -> dict[str, Any]:

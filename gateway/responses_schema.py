@@ -7,6 +7,7 @@ from pydantic import BeforeValidator, Field, Strict
 from pydantic_core import PydanticCustomError
 
 from gateway.edge import Edge
+from gateway.errors import BadRequest
 from gateway.ignored import unknown_in
 from gateway.sampling_schema import SamplingFields
 from gateway.schema import load_object, validate
@@ -144,6 +145,9 @@ def _format(given: dict[str, Any] | None) -> dict[str, Any] | None:
     """Here a schema lies beside the type, in chat one level deeper."""
     if given is None or given.get("type") != "json_schema":
         return given
+    if given.get("schema") is None:
+        param = "text.format.schema"
+        raise BadRequest(f"{param}: field required", param=param, code="missing_required_parameter")
     inner = {name: value for name, value in given.items() if name != "type"}
     return {"type": "json_schema", "json_schema": inner}
 

@@ -8,7 +8,7 @@ import orjson
 
 from gateway.answer import Piece
 from gateway.responses_input import Conversation
-from gateway.responses_output import Event, MessageItem
+from gateway.responses_output import Event, Output, Status, status_of
 from gateway.responses_schema import ResponseFields, parse_response
 from gateway.schema import check_request
 from gateway.sse import Usage
@@ -23,8 +23,8 @@ class ResponseTalk:
         self._conversation = Conversation()
         self._created = int(time.time())
         self._told: dict[str, Any] = {}  # of the request
-        self._items: list[MessageItem] = []
-        self._reason: str | None = None
+        self._output = Output(desk.job_id)
+        self._status: Status = "in_progress"
         self._num_events = 0
 
     def read(self, body: bytes) -> Asked:
@@ -75,19 +75,11 @@ class ResponseTalk:
             [{"type": "error", **event}, {"type": "response.failed", "response": response}]
         )
 
-    @property
-    def _status(self) -> str:
-        return "incomplete" if self._reason == "length" else "completed"
-
     def _take(self, pieces: Sequence[Piece]) -> Iterable[Event]:
         for piece in pieces:
-            if not self._items:
-                self._items.append(MessageItem(f"msg_{self._desk.job_id}", 0))
-                yield from self._items[-1].open()
-            yield from self._items[-1].push(piece.text, piece.logprobs)
+            yield from self._output.take(piece)
             if piece.reason is not None:
-                self._reason = piece.reason
-                yield from self._items[-1].close(self._status)
+                self._status = status_of(piece.reason)
 
     def _response(self, status: str, usage: Usage | None = None) -> dict[str, Any]:
         is_incomplete = status == "incomplete"
@@ -100,7 +92,7 @@ class ResponseTalk:
             "error": None,
             "incomplete_details": {"reason": "max_output_tokens"} if is_incomplete else None,
             "model": self._desk.services.served_model_name,
-            "output": [item.body() for item in self._items],
+            "output": self._output.bodies(),
             "usage": None if usage is None else _usage(usage),
             **self._told,
         }
@@ -146,6 +138,6 @@ def _usage(usage: Usage) -> dict[str, Any]:
             "image_tokens": usage.image_tokens,
         },
         "output_tokens": usage.completion_tokens,
-        "output_tokens_details": {"reasoning_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": usage.thought_tokens},
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
     }

@@ -253,6 +253,7 @@ WRONG: list[tuple[Body, str]] = [
     ({"text": {"verbosity": "low"}}, "text.verbosity"),
     ({"text": {"format": 5}}, "text.format"),
     ({"tools": [{"type": "web_search"}]}, "tools"),
+    ({"text": {"format": {"type": "json_schema", "name": "a"}}}, "text.format.schema"),
     ({"stream_options": {"include_obfuscation": True}}, "stream_options.include_obfuscation"),
     ({"input": "a b " * 4000}, "input"),
 ]  # fmt: skip
