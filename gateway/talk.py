@@ -74,8 +74,8 @@ class Desk:
     job_id: str = field(default_factory=lambda: secrets.token_hex(12))
     begun: float = field(default_factory=time.monotonic)  # in its seconds
 
-    def prompt(self, request: ChatRequest, job_id: str = "") -> Prompt:
-        """The prompt of a checked request; `job_id` tells it from others of the same body.
+    def prompt(self, request: ChatRequest) -> Prompt:
+        """The prompt of a checked request.
 
         Raises:
             UnknownModel: another model than the one that is served.
@@ -85,7 +85,7 @@ class Desk:
         check_model(request.model, services.served_model_name)
         return make_prompt(
             request,
-            request_id=job_id or self.job_id,
+            request_id=self.job_id,
             checkpoint=services.checkpoint,
             limits=services.settings.images,
             request_seconds=services.settings.server.request_seconds,

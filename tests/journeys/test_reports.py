@@ -144,6 +144,26 @@ def test_what_asks_for_nothing_changes_nothing(demo: Server, fields: Body) -> No
     assert told["choices"] == plain["choices"]
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("route", "asked"),
+    [
+        ("chat/completions", {"messages": HELLO, "max_tokens": 1}),
+        ("completions", {"prompt": "Hello!", "max_tokens": 1}),
+        ("responses", {"input": "Hello!", "max_output_tokens": 1}),
+    ],
+)
+def test_unknown_fields_are_named_once_and_never_lost(
+    demo: Server, route: str, asked: Body, stream: bool
+) -> None:
+    body = {"model": demo.model, "stream": stream, "wizard": 1, "elf\r\n": {}} | asked
+    response = httpx.post(f"{demo.url}/v1/{route}", json=body, timeout=30)
+    assert response.status_code == 200
+    assert response.headers.get_list("x-fovea-ignored-fields") == ["elf??, wizard"]
+    plain = httpx.post(f"{demo.url}/v1/{route}", json={"model": demo.model} | asked, timeout=30)
+    assert "x-fovea-ignored-fields" not in plain.headers
+
+
 def test_an_image_that_pushes_a_prompt_over_is_told_apart(demo: Server) -> None:
     part = image_part(noise(3, (256, 250)))
     words = text_part("one two three " * 336)
