@@ -161,6 +161,7 @@ class Answers:
         self._wake = wake
         self._num_prompt_tokens = num_prompt_tokens
         self._num_image_tokens = num_image_tokens
+        self._is_settled = False
         self.usage: Usage | None = None  # once all choices have ended
 
     async def next(self) -> list[Piece]:
@@ -176,23 +177,28 @@ class Answers:
             pieces = [answer.take() for answer in self._answers if answer.has_news]
         if all(answer.ended for answer in self._answers):
             self.usage = self._sum_up()
+            self.settle()
         return pieces
+
+    def settle(self) -> None:
+        """Count what the request has used, once; also where its client left early."""
+        if not self._is_settled:
+            self._is_settled = True
+            usage, metrics = self._sum_up(), self._services.metrics
+            metrics.prompt_tokens.inc(usage.prompt_tokens)
+            metrics.image_tokens.inc(usage.image_tokens)
+            metrics.cached_tokens.inc(usage.cached_tokens)
+            metrics.completion_tokens.inc(usage.completion_tokens)
 
     def _sum_up(self) -> Usage:
         """The prompt counts once, whatever the number of choices."""
-        usage = Usage(
+        return Usage(
             prompt_tokens=self._num_prompt_tokens,
             completion_tokens=sum(answer.num_tokens for answer in self._answers),
             image_tokens=self._num_image_tokens,
             cached_tokens=self._answers[0].num_cached_tokens,
             thought_tokens=sum(answer.num_thought_tokens for answer in self._answers),
         )
-        metrics = self._services.metrics
-        metrics.prompt_tokens.inc(usage.prompt_tokens)
-        metrics.image_tokens.inc(usage.image_tokens)
-        metrics.cached_tokens.inc(usage.cached_tokens)
-        metrics.completion_tokens.inc(usage.completion_tokens)
-        return usage
 
 
 def _words(events: Sequence[Event]) -> Iterator[Words]:

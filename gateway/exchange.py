@@ -177,6 +177,7 @@ class Exchange:
         try:
             with anyio.fail_after(prompt.deadline - time.monotonic()):
                 answers = await journey.start(cleanup)
+                cleanup.callback(answers.settle)
                 first = await answers.next()
                 self._services.metrics.first_token_seconds.observe(time.monotonic() - self._begun)
                 tell = self._tell_streaming if prompt.streamed else self._tell_whole

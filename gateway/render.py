@@ -15,7 +15,7 @@ def render(prompt: Prompt, checkpoint: Checkpoint) -> Rendered:
     """
     marks = Marks(checkpoint)
     messages = [_message(turn, marks) for turn in prompt.turns]
-    tools = [_swap_all(tool, marks) for tool in prompt.tool_use.tools]
+    tools = marks.swap_all(list(prompt.tool_use.tools))
     return marks.put_back(checkpoint.template.render(messages, tools or None))
 
 
@@ -27,31 +27,24 @@ def _message(turn: Turn, marks: Marks) -> dict[str, Any]:
     if turn.calls:
         message["tool_calls"] = [_call(call, marks) for call in turn.calls]
     if turn.call_id is not None:
-        message["tool_call_id"] = marks.swap(turn.call_id)
+        message["tool_call_id"] = marks.swap_all(turn.call_id)
     return message
 
 
 def _content(turn: Turn, marks: Marks) -> str | list[dict[str, str]]:
     """A turn's content as templates know it: a string stays one, parts become a list."""
+    swap = marks.swap_all if turn.role == "tool" else marks.swap
     if turn.plain:
-        return "".join(marks.swap(part) for part in turn.parts if isinstance(part, str))
+        return "".join(swap(part) for part in turn.parts if isinstance(part, str))
     return [
-        {"type": "text", "text": marks.swap(part)} if isinstance(part, str) else {"type": "image"}
+        {"type": "text", "text": swap(part)} if isinstance(part, str) else {"type": "image"}
         for part in turn.parts
     ]
 
 
 def _call(call: Call, marks: Marks) -> dict[str, Any]:
-    function = {"name": marks.swap(call.name), "arguments": _swap_all(call.arguments, marks)}
-    return {"id": marks.swap(call.id), "type": "function", "function": function}
-
-
-def _swap_all(value: Any, marks: Marks) -> Any:
-    """The same JSON with marks in all of its strings. Nothing that callers send is very deep."""
-    if isinstance(value, str):
-        return marks.swap(value)
-    if isinstance(value, dict):
-        return {marks.swap(name): _swap_all(each, marks) for name, each in value.items()}
-    if isinstance(value, list):
-        return [_swap_all(each, marks) for each in value]
-    return value
+    function = {"name": call.name, "arguments": call.arguments}
+    swapped: dict[str, Any] = marks.swap_all(
+        {"id": call.id, "type": "function", "function": function}
+    )
+    return swapped

@@ -1,0 +1,380 @@
+"""Calls, thoughts and results of tools through HTTP and the official clients.
+
+The models recite answers that were chosen here, so every token comes from a real engine.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from tests.journeys.server import Server, running
+from tests.pictures import draw_shape, image_part, text_part
+from tests.reciting import Reciter, make_reciter
+from tests.templates import KIMI_TOOLS, QWEN_THINKING, QWEN_TOOLS
+
+pytestmark = pytest.mark.slow
+
+LOOK = {
+    "type": "function",
+    "function": {
+        "name": "look",
+        "description": "Look somewhere.",
+        "parameters": {"type": "object", "properties": {"where": {"type": "string"}}},
+    },
+}
+ARGUMENTS = '{"where": "Zürich 日本 🦊"}'
+
+
+def call(name: str, arguments: str) -> str:
+    return f'<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>'
+
+
+TEXTS = {
+    "two": f"I look.\n{call('look', ARGUMENTS)}\n{call('see', '{}')}",
+    "broken": f"Well: {call('look', '{')}, sorry.".replace('"name"', "name"),
+    "plain": "No tool is needed 🦊.\n",
+    "unknown": call("fly", '{"to": ["Mars"]}'),
+    "bare": call("stare", '{"at": "END of it"}') + " then END and more",
+    "third": call("peek", '{"x":1}') + "\n" + call("poke", '{"y":2}'),
+}
+Messages = list[dict[str, Any]]
+
+
+class Pupil:
+    """A server whose model recites, and requests to it."""
+
+    def __init__(self, server: Server, reciter: Reciter) -> None:
+        self.server = server
+        self.reciter = reciter
+
+    def fields(self, text: str, messages: Messages | None = None, **more: Any) -> dict[str, Any]:
+        messages = messages or [{"role": "user", "content": "Go on."}]
+        wishes = {"model": self.server.model, "messages": messages, "tools": [LOOK]}
+        return wishes | self.reciter.say(text) | more
+
+    def ask(self, text: str, messages: Messages | None = None, **more: Any) -> Any:
+        create = self.server.client.chat.completions.create
+        return create(**self.fields(text, messages, **more))
+
+    def stream(self, text: str, **more: Any) -> list[Any]:
+        return list(self.ask(text, stream=True, stream_options={"include_usage": True}, **more))
+
+
+def pupil(folder: Path, model_type: str, texts: dict[str, str], **options: Any) -> Iterator[Pupil]:
+    reciter = make_reciter(folder, model_type, texts, **options)
+    with running(model=reciter.path) as server:
+        yield Pupil(server, reciter)
+
+
+@pytest.fixture(scope="module")
+def qwen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pupil]:
+    """Markers are spelt: the vocabulary has no tokens for them."""
+    yield from pupil(tmp_path_factory.mktemp("qwen"), "qwen2_5_vl", TEXTS, template=QWEN_TOOLS)
+
+
+THOUGHT = "Where is it?\n\nIn Zürich, I think."
+THINKING_TEXTS = {
+    "think": f"{THOUGHT}\n</think>\n\nI look.\n{call('look', ARGUMENTS)}",
+    "long": "It goes on and on and never comes to an end",
+}
+
+
+@pytest.fixture(scope="module")
+def thinker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pupil]:
+    """Markers are tokens of the vocabulary, as in public checkpoints."""
+    yield from pupil(
+        tmp_path_factory.mktemp("thinker"),
+        "qwen3_vl",
+        THINKING_TEXTS,
+        template=QWEN_THINKING,
+        tokens=("<think>", "</think>", "<tool_call>", "</tool_call>"),
+    )
+
+
+def called(answer: Any, choice: int = 0) -> list[tuple[str, str]]:
+    calls = answer.choices[choice].message.tool_calls or ()
+    return [(each.function.name, each.function.arguments) for each in calls]
+
+
+TWO_CALLS = [("look", ARGUMENTS), ("see", "{}")]
+
+
+def test_calls_are_parsed_out_of_a_plain_answer(qwen: Pupil) -> None:
+    answer = qwen.ask("two")
+    (choice,) = answer.choices
+    assert called(answer) == TWO_CALLS
+    assert (choice.message.content, choice.finish_reason) == ("I look.", "tool_calls")
+    ids = [each.id for each in choice.message.tool_calls]
+    assert len(set(ids)) == 2
+    assert all(each.startswith("call_") for each in ids)
+    assert answer.usage.completion_tokens == qwen.reciter.num_tokens("two")
+
+
+def test_the_stream_tells_the_same_calls_in_pieces(qwen: Pupil) -> None:
+    *chunks, usage = qwen.stream("two")
+    assert usage.usage.completion_tokens == qwen.reciter.num_tokens("two")
+    deltas = [chunk.choices[0].delta for chunk in chunks]
+    assert "".join(delta.content or "" for delta in deltas) == "I look."
+    pieces = [piece for delta in deltas for piece in delta.tool_calls or ()]
+    heads = [piece for piece in pieces if piece.id is not None]
+    assert [(p.index, p.type, p.function.name, p.function.arguments) for p in heads] == [
+        (0, "function", "look", ""), (1, "function", "see", ""),
+    ]  # fmt: skip
+    tails = [piece for piece in pieces if piece.id is None]
+    assert len([piece for piece in tails if piece.index == 0]) > 4
+    joined = ["".join(p.function.arguments for p in tails if p.index == at) for at in (0, 1)]
+    assert joined == [ARGUMENTS, "{}"]
+    assert [chunk.choices[0].finish_reason for chunk in chunks][-1] == "tool_calls"
+
+
+def test_the_official_helper_gathers_the_calls(qwen: Pupil) -> None:
+    with qwen.server.client.chat.completions.stream(**qwen.fields("two")) as stream:
+        kinds = [event.type for event in stream]
+        final = stream.get_final_completion()
+    assert called(final) == TWO_CALLS
+    assert final.choices[0].message.content == "I look."
+    assert kinds.count("tool_calls.function.arguments.done") == 2
+
+
+def test_the_asynchronous_helper_gathers_them_too(qwen: Pupil) -> None:
+    async def run() -> Any:
+        client = qwen.server.async_client()
+        async with client.chat.completions.stream(**qwen.fields("two")) as stream:
+            final = await stream.get_final_completion()
+        await client.close()
+        return final
+
+    assert called(anyio.run(run)) == TWO_CALLS
+
+
+@pytest.mark.parametrize("text", ["two", "broken", "plain", "unknown", "bare", "third"])
+def test_nothing_of_the_structure_shows_and_nothing_else_is_lost(qwen: Pupil, text: str) -> None:
+    answer = qwen.ask(text)
+    *chunks, _ = qwen.stream(text)
+    streamed = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+    assert streamed == (answer.choices[0].message.content or "")
+    expected = {
+        "two": "I look.",
+        "broken": TEXTS["broken"],
+        "plain": TEXTS["plain"],
+        "bare": "then END and more",
+    }
+    assert streamed == expected.get(text, "")
+    assert (answer.choices[0].finish_reason == "tool_calls") == (text not in ("broken", "plain"))
+
+
+def test_a_function_that_nobody_gave_is_called_all_the_same(qwen: Pupil) -> None:
+    assert called(qwen.ask("unknown")) == [("fly", '{"to": ["Mars"]}')]
+
+
+def test_without_tools_an_answer_is_words(qwen: Pupil) -> None:
+    every: list[dict[str, Any]] = [{"tools": []}, {"tools": None}, {"tool_choice": "none"}]
+    for fields in every:
+        answer = qwen.ask("two", **fields)
+        assert answer.choices[0].message.content == TEXTS["two"]
+        assert answer.choices[0].finish_reason == "stop"
+
+
+def test_one_call_is_the_last_where_calls_may_not_be_parallel(qwen: Pupil) -> None:
+    answer = qwen.ask("third", parallel_tool_calls=False)
+    assert called(answer) == [("peek", '{"x":1}')]
+    assert answer.choices[0].finish_reason == "tool_calls"
+    assert answer.usage.completion_tokens < qwen.reciter.num_tokens("third")
+
+
+def test_stop_strings_end_words_and_not_arguments(qwen: Pupil) -> None:
+    answer = qwen.ask("bare", stop=["END"])
+    assert called(answer) == [("stare", '{"at": "END of it"}')]
+    assert answer.choices[0].message.content == "then "
+    assert answer.choices[0].finish_reason == "tool_calls"
+
+
+@pytest.mark.parametrize("max_tokens", range(1, 36, 3))
+def test_an_answer_that_is_cut_ends_with_length(qwen: Pupil, max_tokens: int) -> None:
+    answer = qwen.ask("two", max_tokens=max_tokens)
+    assert answer.choices[0].finish_reason == "length"
+    assert answer.usage.completion_tokens == max_tokens
+    for name, arguments in called(answer):
+        whole = dict(TWO_CALLS)[name]
+        assert whole.startswith(arguments.rstrip("\ufffd"))  # a character may be cut, too
+
+
+def test_logprobs_are_those_of_the_words(qwen: Pupil) -> None:
+    answer = qwen.ask("two", logprobs=True, top_logprobs=1)
+    entries = answer.choices[0].logprobs.content
+    # The last of them may end in white space or a marker, of which nothing is said.
+    assert bytes(byte for entry in entries for byte in entry.bytes).startswith(b"I look.")
+    assert len(entries) <= len("I look.")
+    *chunks, _ = qwen.stream("two", logprobs=True)
+    told = [
+        entry.token
+        for chunk in chunks
+        if chunk.choices[0].logprobs
+        for entry in chunk.choices[0].logprobs.content
+    ]
+    assert told == [entry.token for entry in entries]
+
+
+def test_what_a_client_used_that_leaves_early_is_counted(qwen: Pupil) -> None:
+    server = qwen.server
+    server.wait_for("fovea_requests_running", 0)
+    before = server.metric("fovea_completion_tokens_total")
+    fields = qwen.fields("two", max_tokens=4000, extra_body={"ignore_eos": True})
+    with server.client.chat.completions.create(**fields, stream=True) as stream:
+        pieces = [piece for _, piece in zip(range(10), stream, strict=False)]
+    assert len(pieces) == 10
+    server.wait_for("fovea_requests_running", 0)
+    used = server.metric("fovea_completion_tokens_total") - before
+    assert 9 <= used < 4000
+
+
+def test_each_choice_has_calls_of_its_own(qwen: Pupil) -> None:
+    first = {str(token): 5 for token in qwen.reciter.first_tokens.values()}
+    answer = qwen.ask("two", n=6, temperature=1, seed=3, logit_bias=first)
+    calls = [called(answer, choice) for choice in range(6)]
+    assert len({json.dumps(each) for each in calls}) > 1
+    ids = [call.id for choice in answer.choices for call in choice.message.tool_calls or ()]
+    assert len(set(ids)) == len(ids)
+    stream = qwen.ask("two", n=6, temperature=1, seed=3, logit_bias=first, stream=True)
+    streamed: list[dict[int, list[str]]] = [{} for _ in range(6)]
+    for chunk in stream:
+        for choice in chunk.choices:
+            for piece in choice.delta.tool_calls or ():
+                pair = streamed[choice.index].setdefault(piece.index, ["", ""])
+                pair[0] += piece.function.name or ""
+                pair[1] += piece.function.arguments or ""
+    assert [[tuple(pair) for pair in each.values()] for each in streamed] == calls
+
+
+def test_a_thought_is_told_apart_and_counted(thinker: Pupil) -> None:
+    answer = thinker.ask("think")
+    message = answer.choices[0].message
+    assert message.model_dump()["reasoning_content"] == THOUGHT
+    assert message.content == "I look."
+    assert called(answer) == [("look", ARGUMENTS)]
+    *chunks, last = thinker.stream("think")
+    deltas = [chunk.choices[0].delta.model_dump() for chunk in chunks]
+    thoughts = [delta["reasoning_content"] for delta in deltas if "reasoning_content" in delta]
+    assert "".join(thoughts) == THOUGHT
+    assert len(thoughts) > 5
+    assert "".join(delta["content"] or "" for delta in deltas) == "I look."
+    num_tokens = thinker.reciter.words["think"].index("</think>") + 1
+    for usage in (answer.usage, last.usage):
+        assert usage.completion_tokens == thinker.reciter.num_tokens("think")
+        assert usage.completion_tokens_details.reasoning_tokens == num_tokens
+
+
+def test_a_thought_that_is_cut_is_all_there_is(thinker: Pupil) -> None:
+    answer = thinker.ask("long", max_tokens=5)
+    message = answer.choices[0].message
+    assert THINKING_TEXTS["long"].startswith(message.model_dump()["reasoning_content"])
+    assert (message.content, answer.choices[0].finish_reason) == (None, "length")
+    assert answer.usage.completion_tokens_details.reasoning_tokens == 5
+
+
+def test_a_stop_string_does_not_end_a_thought(thinker: Pupil) -> None:
+    answer = thinker.ask("think", stop=["I"])
+    message = answer.choices[0].message
+    assert message.model_dump()["reasoning_content"] == THOUGHT
+    assert message.content is None
+    assert answer.choices[0].finish_reason == "stop"
+
+
+KIMI_TOKENS = ("<think>", "</think>")
+KIMI_TEXTS = {
+    "one": "Hm.</think>I look.<|tool_calls_section_begin|><|tool_call_begin|>functions.look:0"
+    f"<|tool_call_argument_begin|>{ARGUMENTS}<|tool_call_end|><|tool_call_begin|>functions.see:1"
+    "<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>",
+    "two": "Straight to it<|tool_calls_section_begin|><|tool_call_begin|>functions.look:7"
+    "<|tool_call_argument_begin|>[]<|tool_call_end|>",
+}
+
+
+@pytest.fixture(scope="module")
+def kimi(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pupil]:
+    yield from pupil(
+        tmp_path_factory.mktemp("kimi"),
+        "kimi_k25",
+        KIMI_TEXTS,
+        template=KIMI_TOOLS,
+        tokens=KIMI_TOKENS,
+        prompt_end="<think>",
+    )
+
+
+def test_a_section_of_calls_is_parsed_with_the_models_ids(kimi: Pupil) -> None:
+    for answer in (kimi.ask("one"), gather(kimi, "one")):
+        message = answer.choices[0].message
+        assert message.model_dump()["reasoning_content"] == "Hm."
+        assert message.content == "I look."
+        assert called(answer) == TWO_CALLS
+        assert [each.id for each in message.tool_calls] == ["functions.look:0", "functions.see:1"]
+        assert answer.choices[0].finish_reason == "tool_calls"
+
+
+def gather(one: Pupil, text: str) -> Any:
+    with one.server.client.chat.completions.stream(**one.fields(text)) as stream:
+        return stream.get_final_completion()
+
+
+def test_a_section_may_end_the_thought(kimi: Pupil) -> None:
+    answer = kimi.ask("two")
+    assert answer.choices[0].message.model_dump()["reasoning_content"] == "Straight to it"
+    assert called(answer) == [("look", "[]")]
+
+
+def test_a_conversation_with_results_goes_on(kimi: Pupil, qwen: Pupil, thinker: Pupil) -> None:
+    for one, text in ((kimi, "one"), (qwen, "two"), (thinker, "think")):
+        messages: Messages = [{"role": "user", "content": "Look, please."}]
+        first = one.ask(text, messages).choices[0].message
+        messages.append(first.model_dump())
+        for each in first.tool_calls:
+            messages.append({"role": "tool", "tool_call_id": each.id, "content": "Found."})
+        second = one.ask(text, messages)
+        assert second.choices[0].message.content == "I look."
+        assert second.usage.prompt_tokens > 40
+
+
+def image_tokens(answer: Any) -> int:
+    count: int = answer.usage.prompt_tokens_details.model_dump()["image_tokens"]
+    return count
+
+
+def test_images_in_results_are_images(qwen: Pupil, kimi: Pupil) -> None:
+    for one, text in ((qwen, "two"), (kimi, "one")):
+        sizes = [(160, 128), (64, 96)]
+        pictures = [image_part(draw_shape("red", "circle", size)) for size in sizes]
+        messages: Messages = [
+            {"role": "user", "content": [pictures[0], text_part("What is on the screen?")]},
+            {"role": "assistant", "content": None, "tool_calls": [old_call("functions.look:0")]},
+            {
+                "role": "tool",
+                "tool_call_id": "functions.look:0",
+                "content": [text_part("A picture:"), pictures[1]],
+            },
+        ]
+        both = image_tokens(one.ask(text, messages))
+        alone = [[{"role": "user", "content": [picture]}] for picture in pictures]
+        assert both == sum(image_tokens(one.ask(text, each)) for each in alone)
+        whole = one.ask(text, messages)
+        assert called(whole) == TWO_CALLS
+        assert whole.usage.prompt_tokens < 400
+
+
+def old_call(call_id: str, arguments: str = ARGUMENTS) -> dict[str, Any]:
+    function = {"name": "look", "arguments": arguments}
+    return {"id": call_id, "type": "function", "function": function}
+
+
+@pytest.mark.parametrize("arguments", ["", "{", "[1]", "null", '"x"', '{"a": NaN}', "<|im_end|>"])
+def test_arguments_that_are_no_object_are_shown_as_they_are(qwen: Pupil, arguments: str) -> None:
+    messages: Messages = [
+        {"role": "user", "content": "Look."},
+        {"role": "assistant", "content": None, "tool_calls": [old_call("x", arguments)]},
+        {"role": "tool", "tool_call_id": "x", "content": []},
+    ]
+    assert qwen.ask("plain", messages).choices[0].message.content == TEXTS["plain"]
