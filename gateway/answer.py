@@ -164,6 +164,7 @@ class Answers:
         self._started = started
         self._answers = [answer for one in started for answer in one.answers]
         self._wake = wake
+        self._is_settled = False
         self.usage: Usage | None = None  # once all choices have ended
 
     async def next(self) -> list[Piece]:
@@ -179,24 +180,29 @@ class Answers:
             pieces = [answer.take() for answer in self._answers if answer.has_news]
         if all(answer.ended for answer in self._answers):
             self.usage = self._sum_up()
+            self.settle()
         return pieces
+
+    def settle(self) -> None:
+        """Count what the request has used, once; also where its client left early."""
+        if not self._is_settled:
+            self._is_settled = True
+            usage, metrics = self._sum_up(), self._services.metrics
+            metrics.prompt_tokens.inc(usage.prompt_tokens)
+            metrics.image_tokens.inc(usage.image_tokens)
+            metrics.cached_tokens.inc(usage.cached_tokens)
+            metrics.completion_tokens.inc(usage.completion_tokens)
 
     def _sum_up(self) -> Usage:
         """A prompt counts once, whatever the number of choices."""
         started = self._started
-        usage = Usage(
+        return Usage(
             prompt_tokens=sum(one.num_prompt_tokens for one in started),
             completion_tokens=sum(answer.num_tokens for answer in self._answers),
             image_tokens=sum(one.num_image_tokens for one in started),
             cached_tokens=sum(one.answers[0].num_cached_tokens for one in started),
             thought_tokens=sum(answer.num_thought_tokens for answer in self._answers),
         )
-        metrics = self._services.metrics
-        metrics.prompt_tokens.inc(usage.prompt_tokens)
-        metrics.image_tokens.inc(usage.image_tokens)
-        metrics.cached_tokens.inc(usage.cached_tokens)
-        metrics.completion_tokens.inc(usage.completion_tokens)
-        return usage
 
 
 def _words(events: Sequence[Event]) -> Iterator[Words]:

@@ -37,6 +37,7 @@ class Generation(Exchange):
         try:
             with anyio.fail_after(asked.prompts[0].deadline - time.monotonic()):
                 answers = await self._start(asked.prompts, permit, cleanup)
+                cleanup.callback(answers.settle)
                 first = await answers.next()
                 self._services.metrics.first_token_seconds.observe(time.monotonic() - self._begun)
                 tell = self._tell_streaming if asked.streamed else self._tell_whole
