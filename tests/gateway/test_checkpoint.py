@@ -84,7 +84,7 @@ def test_the_tokenizers_own_placeholder_counts_and_the_difference_is_logged(
     change(folder / "config.json", image_token_id=wrong)
     checkpoint = load_checkpoint(folder)
     assert checkpoint.image_token_id == 766
-    assert 766 in checkpoint.control_ids
+    assert 766 in checkpoint.control.ids
     (record,) = caplog.records
     assert f"names token {wrong} for images" in record.getMessage()
 

@@ -111,7 +111,8 @@ def test_tools_are_carried_as_they_came() -> None:
     "fields",
     [
         {}, {"tools": []}, {"tools": None, "tool_choice": None},
-        {"tools": [], "tool_choice": "auto"}, {"tool_choice": "none"}, {"tools": [TOOL], "tool_choice": "none"},
+        {"tools": [], "tool_choice": "auto"}, {"tool_choice": "none"},
+        {"tools": [TOOL], "tool_choice": "none"},
         {"parallel_tool_calls": False},
     ],
 )  # fmt: skip
