@@ -1,7 +1,7 @@
 """Random ways through grammars, as a model without sense would go them."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -43,7 +43,9 @@ def follow(grammars: Grammars, text: str, token_ids: Sequence[int]) -> Outlook |
     return settled(grammars, follower)
 
 
-def walk(grammars: Grammars, text: str, seed: int) -> list[int]:
+def walk(
+    grammars: Grammars, text: str, seed: int, likely: Container[int] = frozenset()
+) -> list[int]:
     """Tokens of one whole answer, each drawn by chance from those that may follow."""
     chance = random.Random(seed)
     follower = grammars.begin(text)
@@ -54,6 +56,7 @@ def walk(grammars: Grammars, text: str, seed: int) -> list[int]:
         assert isinstance(outlook, Outlook)
         if outlook.may_end and (not allowed or chance.random() < 0.5):
             return walked
-        walked.append(chance.choice(allowed))
+        wished = [token_id for token_id in allowed if token_id in likely]
+        walked.append(chance.choice(wished if wished and chance.random() < 0.2 else allowed))
         follower.advance(walked[-1])
     raise AssertionError("the answer never came to an end")
