@@ -51,6 +51,7 @@ class Exchange:
         self._request_id = request_id_of(scope)
         self._job_id = secrets.token_hex(12)
         self._begun = time.monotonic()
+        self._arrival = next(services.arrivals)
         self._answered = False
 
     async def run(self) -> None:
@@ -114,7 +115,8 @@ class Exchange:
             del body
             inline = [image.source for image in prompt.images if isinstance(image.source, bytes)]
             permit.keep(sum(len(source) for source in inline))
-            await self._answer(Journey(self._services, prompt, permit), prompt, cleanup)
+            journey = Journey(self._services, prompt, permit, self._arrival)
+            await self._answer(journey, prompt, cleanup)
         if self._services.is_cut and not self._answered:
             raise NotReady("the server is shutting down")
 

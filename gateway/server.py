@@ -27,6 +27,7 @@ from gateway.payload import PayloadRule, image_backend
 from gateway.progress import LoadProgress
 from gateway.protocol import Http1
 from gateway.services import Services
+from gateway.traces import MAX_TRACES, TraceBook
 from workers.devices import can_reach, count_gpus
 from workers.messages import FromWorker, Loading, Ready, StartFailed
 from workers.pool import Pool
@@ -174,6 +175,7 @@ class Gateway:
             dispatcher=dispatcher,
             store=store,
             encoder=Encoder(self._pool, store, pilot, metrics),
+            traces=TraceBook(MAX_TRACES if settings.engine.prefix_cache else 0),
         )
 
     async def run(self) -> None:
@@ -282,6 +284,7 @@ class Gateway:
     def _on_lost(self, worker: int) -> None:
         self._progress.finish(worker)
         self._services.store.drop_lost(worker)
+        self._services.traces.forget(worker)
         name = self._pool.fleet().workers[worker].name
         self._services.metrics.forget_worker(name)
 
