@@ -28,6 +28,7 @@ class Inn:
     house: House
     traces: TraceBook = field(default_factory=TraceBook)
     known: set[bytes] = field(default_factory=set)  # identities that the engine knows
+    num_refused: int = 0  # jobs with images that it did not know
 
     @property
     def services(self) -> Services:
@@ -52,6 +53,7 @@ class Inn:
         """As an engine does: take the job, or name what is missing."""
         missing = self.missing(job)
         if missing:
+            self.num_refused += 1
             self.tell(Missing(job_id=job.job_id, starts=missing))
             return
         self.known |= {span.identity for span in job.spans}
