@@ -78,7 +78,7 @@ class Metrics:
         )
         self.embedding_lookups = Counter(
             "fovea_embedding_lookups",
-            "Distinct images of requests: embeddings kept or under way (hit), or not (miss).",
+            "Images of requests: embeddings kept or under way (hit), not (miss), not needed (covered).",
             ["result"],
             registry=self.registry,
         )

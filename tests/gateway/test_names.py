@@ -31,3 +31,12 @@ def test_the_names_used_latest_are_remembered() -> None:
     book.find(b"", "a")
     book.learn(b"", "c", BLUE, 0)
     assert [name for name in "abc" if book.find(b"", name)] == ["a", "c"]
+
+
+def test_the_request_that_came_last_decides_whenever_it_ends() -> None:
+    book = NameBook()
+    book.learn(b"", "cat", BLUE, 2)
+    book.learn(b"", "cat", RED, 1)
+    assert book.find(b"", "cat") == BLUE
+    book.learn(b"", "cat", RED, 2)  # a later image of the same request
+    assert book.find(b"", "cat") == RED

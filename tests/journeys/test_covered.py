@@ -199,11 +199,7 @@ def test_an_engine_that_died_is_not_asked_and_the_image_is_encoded_again(own: Se
 
 
 def test_a_storm_of_leavers_and_two_deaths_leaves_nothing_behind(own: Server) -> None:
-    chats = {}
-    for number, colour in enumerate(("red", "blue", "green", "yellow", "purple")):
-        messages = [user(named(colour, draw_shape(colour, "circle", (171 + number, 129))), COLOUR)]
-        next_turn(messages, ask(own, messages), COLOUR)
-        chats[colour] = messages
+    chats = begin_chats(own)
     told = list[str]()
 
     def chat(number: int, colour: str) -> None:
@@ -233,9 +229,35 @@ def test_a_storm_of_leavers_and_two_deaths_leaves_nothing_behind(own: Server) ->
     check_idle(own)
     known = {f"{colour} for {colour}" for colour in chats}
     assert known <= set(told) <= known | {"worker_lost", "not_ready"}
-    for colour, messages in chats.items():
-        assert text(ask(own, messages)) == colour
+    check_answers(own, chats)
     check_idle(own)
+
+
+def begin_chats(server: Server) -> dict[str, list[Message]]:
+    """A chat about an image of each colour, at its second turn."""
+    chats = {}
+    for number, colour in enumerate(("red", "blue", "green", "yellow", "purple")):
+        picture = draw_shape(colour, "circle", (171 + number, 129))
+        chats[colour] = [user(named(colour, picture), COLOUR)]
+        next_turn(chats[colour], ask(server, chats[colour]), COLOUR)
+    return chats
+
+
+def check_answers(server: Server, chats: dict[str, list[Message]]) -> None:
+    for colour, messages in chats.items():
+        assert text(ask(server, messages)) == colour
+
+
+def chat(
+    server: Server, colour: str, messages: list[Message], seconds: float, told: list[str]
+) -> None:
+    """Ask for some seconds; adds what came of it to `told`."""
+    try:
+        told.append(f"{text(ask(server, messages, timeout=seconds))} for {colour}")
+    except openai.APITimeoutError:
+        told.append("left")
+    except openai.InternalServerError as error:
+        told.append(str(error.code))
 
 
 def kill_engines(server: Server) -> None:
