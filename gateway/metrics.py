@@ -78,7 +78,7 @@ class Metrics:
         )
         self.embedding_lookups = Counter(
             "fovea_embedding_lookups",
-            "Images of requests: embeddings kept or under way (hit), not (miss), not needed (covered).",
+            "Images by their embeddings: kept or under way (hit), gone (miss), not needed (covered).",
             ["result"],
             registry=self.registry,
         )
