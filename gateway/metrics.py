@@ -78,7 +78,7 @@ class Metrics:
         )
         self.embedding_lookups = Counter(
             "fovea_embedding_lookups",
-            "Images by their embeddings: kept or under way (hit), gone (miss), not needed (covered).",
+            "Images whose embeddings were there (hit), were not (miss), were not needed (covered).",
             ["result"],
             registry=self.registry,
         )
