@@ -49,6 +49,13 @@ class ServerSettings(Section):
     served_model_name: str = Field(
         "", description="Name in /v1/models and responses; empty: the checkpoint folder's name."
     )
+    api_keys_file: str = Field(
+        "",
+        description=(
+            "File of API keys that are let in, see `fovea key`; read again when it changes. "
+            "Empty: everybody is."
+        ),
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Least severe log line that is written."
     )

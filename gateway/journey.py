@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 
 import anyio.to_thread
 
@@ -38,7 +39,8 @@ class Journey:
 
     def __init__(self, services: Services, prompt: Prompt, permit: Permit) -> None:
         self._services = services
-        self._prompt = prompt
+        # Every route walks this way, so none can forget whose request it is.
+        self._prompt = replace(prompt, tenant=permit.account.tenant)
         self._permit = permit
 
     async def start(self, cleanup: ExitStack) -> Answers:
@@ -47,6 +49,7 @@ class Journey:
         Raises:
             ServeError: any stage refused or failed.
         """
+        self._permit.account.take_images(len(self._prompt.images))
         pictures = await together(self._look(image) for image in self._prompt.images)
         tokens = await self._tokenise(tuple(picture.task.plan for picture in pictures))
         with ExitStack() as desk:
@@ -63,7 +66,15 @@ class Journey:
             for choice, ticket in enumerate(tickets)
         ]
         num_image_tokens = sum(entry.plan.num_tokens for entry in entries)
-        return Answers(self._services, answers, wake, tokens.num_tokens, num_image_tokens)
+        told = Answers(answers, wake, tokens.num_tokens, num_image_tokens)
+        cleanup.callback(self._count, told)
+        return told
+
+    def _count(self, answers: Answers) -> None:
+        """Put what was used on the account, also of an answer that nobody heard to its end."""
+        usage = answers.usage_so_far()
+        self._services.metrics.count_usage(usage)
+        self._permit.account.charge_tokens(usage.prompt_tokens + usage.completion_tokens)
 
     async def _look(self, image: ImageRef) -> Picture:
         if image.source is None:

@@ -12,6 +12,8 @@ from prometheus_client import (
     disable_created_metrics,
 )
 
+from gateway.sse import Usage
+
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 
 
@@ -125,6 +127,13 @@ class Metrics:
         self.pool_used_bytes = self._worker_gauge(
             "fovea_feature_pool_used_bytes", "Feature pool bytes in use by requests."
         )
+
+    def count_usage(self, usage: Usage) -> None:
+        """Count the tokens of one request."""
+        self.prompt_tokens.inc(usage.prompt_tokens)
+        self.image_tokens.inc(usage.image_tokens)
+        self.cached_tokens.inc(usage.cached_tokens)
+        self.completion_tokens.inc(usage.completion_tokens)
 
     def forget_worker(self, name: str) -> None:
         """Count a death; what the worker last said of its load no longer holds."""

@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import uvicorn
 
@@ -22,6 +23,8 @@ from gateway.encode import Encoder
 from gateway.fetch import Fetcher
 from gateway.flight import Payloads, Pilot
 from gateway.header import set_up_pillow
+from gateway.key_ring import KeyRing
+from gateway.keys import KeyFileError
 from gateway.metrics import Metrics
 from gateway.payload import PayloadRule, image_backend
 from gateway.progress import LoadProgress
@@ -98,6 +101,15 @@ def _check_devices(specs: tuple[WorkerSpec, ...], num_gpus: int) -> None:
             )
 
 
+def _read_keys(settings: ServerSettings) -> KeyRing | None:
+    if not settings.api_keys_file:
+        return None
+    try:
+        return KeyRing(Path(settings.api_keys_file))
+    except KeyFileError as error:
+        raise StartError(f"FOVEA_API_KEYS_FILE={settings.api_keys_file}: {error}") from error
+
+
 def _check_context(wanted: int, allowed: int) -> None:
     if wanted > allowed:
         raise StartError(f"FOVEA_MAX_CONTEXT_TOKENS={wanted}: the checkpoint allows {allowed}")
@@ -118,6 +130,7 @@ class Gateway:
         self._listener = listener
         self._begun = begun
         self._make_payloads = make_payloads
+        self._keys = _read_keys(settings.server)
         num_gpus = count_gpus()
         specs = settings.worker_specs(num_gpus)
         _check_devices(specs, num_gpus)
@@ -174,6 +187,7 @@ class Gateway:
             dispatcher=dispatcher,
             store=store,
             encoder=Encoder(self._pool, store, pilot, metrics),
+            keys=self._keys,
         )
 
     async def run(self) -> None:

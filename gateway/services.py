@@ -14,6 +14,7 @@ from gateway.embeddings import EmbeddingStore
 from gateway.encode import Encoder
 from gateway.errors import NotReady
 from gateway.fetch import Fetcher
+from gateway.key_ring import KeyRing
 from gateway.metrics import Metrics
 from gateway.names import NameBook
 from workers.families.plan import Backend
@@ -36,6 +37,7 @@ class Services:
     dispatcher: Dispatcher
     store: EmbeddingStore
     encoder: Encoder
+    keys: KeyRing | None = None  # without, everybody is let in
     names: NameBook = field(default_factory=NameBook)
     digest_key: bytes = field(default_factory=lambda: secrets.token_bytes(32))
     draining: bool = False
