@@ -12,7 +12,8 @@ from config.settings import Settings, SettingsError, load_settings
 from gateway.keys import KeyFileError, new_key
 from gateway.listing import settings_listing
 from gateway.memory import share_one_heap
-from gateway.server import StartError, listen, serve
+from gateway.server import serve
+from gateway.sockets import StartError, listen
 from gateway.versions import VersionError, check_torch_pair
 from workers.families import UnsupportedCheckpoint
 from workers.pool import WorkerStartError

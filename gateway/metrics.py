@@ -34,6 +34,16 @@ class Metrics:
         self.requests_running = Gauge(
             "fovea_requests_running", "Requests in work.", registry=self.registry
         )
+        self.connections = Gauge(
+            "fovea_connections", "Connections of clients that are open.", registry=self.registry
+        )
+        self.connections_cut = Counter(
+            "fovea_connections_cut",
+            "Connections cut without a word: the client did not read (stalled), or sent nonsense "
+            "while an answer was on its way (its error code).",
+            ["reason"],
+            registry=self.registry,
+        )
         self.requests = Counter(
             "fovea_requests",
             "Requests that ended, by status and error code (empty: none).",

@@ -7,7 +7,9 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 
@@ -28,8 +30,9 @@ from gateway.keys import KeyFileError
 from gateway.metrics import Metrics
 from gateway.payload import PayloadRule, image_backend
 from gateway.progress import LoadProgress
-from gateway.protocol import Http1
+from gateway.protocol import ClientLimits, Http1
 from gateway.services import Services
+from gateway.sockets import StartError, allow_many_files, url_of
 from workers.devices import can_reach, count_gpus
 from workers.messages import FromWorker, Loading, Ready, StartFailed
 from workers.pool import Pool
@@ -46,10 +49,6 @@ _LAST_WORDS_SECONDS = 1.0
 _LEAVE_SECONDS = 5.0
 
 
-class StartError(Exception):
-    """The gateway cannot start; the message is for the operator."""
-
-
 class _HttpServer(uvicorn.Server):
     """uvicorn without its signal handling, which would end the process by the signal itself."""
 
@@ -63,33 +62,6 @@ def _ignore_signals(loop: asyncio.AbstractEventLoop) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.remove_signal_handler(number)
         signal.signal(number, signal.SIG_IGN)
-
-
-def listen(settings: ServerSettings) -> socket.socket:
-    """Bind the listening socket before anything heavy starts.
-
-    Raises:
-        StartError: the address or port cannot be had.
-    """
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((settings.host, settings.port))
-        listener.listen()  # else another process could bind as well, and one of us be unheard
-    except OSError as error:
-        listener.close()
-        raise StartError(
-            f"cannot listen on {settings.host} port {settings.port}: {error.strerror}; "
-            "FOVEA_HOST and FOVEA_PORT choose another"
-        ) from error
-    return listener
-
-
-def url_of(listener: socket.socket) -> str:
-    """Where a listening socket is reached."""
-    host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _check_devices(specs: tuple[WorkerSpec, ...], num_gpus: int) -> None:
@@ -220,13 +192,27 @@ class Gateway:
     def _uvicorn_config(self) -> uvicorn.Config:
         return uvicorn.Config(
             build_app(self._services),
-            http=Http1,
+            http=self._protocol(),
+            ws="none",
             log_config=None,
             access_log=False,
             lifespan="off",
             server_header=False,
+            timeout_keep_alive=self._settings.clients.idle_seconds,  # type: ignore[arg-type]  # a float does
             timeout_graceful_shutdown=1,
         )
+
+    def _protocol(self) -> Any:
+        clients, server = self._settings.clients, self._settings.server
+        limits = ClientLimits(
+            head_seconds=clients.head_seconds,
+            body_seconds=server.body_seconds,
+            idle_seconds=clients.idle_seconds,
+            stalled_seconds=clients.stalled_seconds,
+            max_head_bytes=clients.max_head_bytes,
+            max_connections=min(clients.max_connections, allow_many_files() * 3 // 4),
+        )
+        return partial(Http1, limits=limits, metrics=self._services.metrics)
 
     async def _until_ready(self) -> None:
         ready = asyncio.create_task(self._pool.wait_ready())

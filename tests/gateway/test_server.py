@@ -5,7 +5,8 @@ import socket
 import pytest
 
 from config.settings import ServerSettings, Settings, WorkerSettings
-from gateway.server import Gateway, StartError, listen, url_of
+from gateway.server import Gateway
+from gateway.sockets import StartError, listen, url_of
 
 
 def test_a_port_is_taken_from_when_it_is_bound() -> None:
