@@ -24,7 +24,9 @@ MANY_CONNECTIONS = 10_000
 @pytest.fixture(scope="module")
 def strict() -> Iterator[Server]:
     """A server that has little patience with clients."""
-    with running(head_seconds=1, body_seconds=1.5, idle_seconds=3, stalled_seconds=1.5) as server:
+    with running(
+        head_seconds=1, body_seconds="1.5", idle_seconds=3, stalled_seconds="1.5"
+    ) as server:
         yield server
 
 
