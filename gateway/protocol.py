@@ -85,12 +85,7 @@ class Http1(HttpToolsProtocol):
         self._metrics.connections.dec()
         self._unlimit()
         self._unwatch()
-        answering, self._answering = self._answering, None
-        if answering is not None and not answering.response_complete:
-            # uvicorn tells the last request alone, which may be one that waits behind this.
-            answering.disconnected = True
-            answering.message_event.set()
-        self.pipeline.clear()
+        self._leave()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -134,8 +129,9 @@ class Http1(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        self._in_head, self._in_body, self._num_loose_bytes = False, True, 0
+        self._in_head, self._num_loose_bytes = False, 0
         super().on_headers_complete()
+        self._in_body = True
         if len(self.pipeline) > _MAX_PIPELINED:
             raise MalformedRequest(f"more than {_MAX_PIPELINED} requests wait for their answers")
         if self.pipeline:
@@ -229,13 +225,24 @@ class Http1(HttpToolsProtocol):
             f"the head of the request, or its trailer, is larger than {limit} bytes"
         )
 
+    def _leave(self) -> None:
+        """Tell those who answer that nobody hears them any more."""
+        answering, self._answering = self._answering, None
+        if answering is not None and not answering.response_complete:
+            # uvicorn tells the last request alone, which may be one that waits behind this.
+            answering.disconnected = True
+            answering.message_event.set()
+        self.pipeline.clear()
+
     def _refuse(self, error: ServeError) -> None:
         """Say why and hang up; what still comes is not looked at."""
         self._is_refused = True
         self._metrics.requests.labels(str(error.status), error.code).inc()
-        if self._answering is not None:  # nothing may be written into another answer
+        has_begun = self._in_body if self._answering is None else self._answering.response_started
+        if has_begun:  # nothing may be written into or behind another answer
             self._cut(error.code)
             return
+        self._leave()
         self.transport.write(_answer(error))
         self.transport.write_eof()
         self._limit(_LAST_WORDS_SECONDS, self.transport.abort)

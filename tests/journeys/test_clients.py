@@ -25,7 +25,11 @@ MANY_CONNECTIONS = 10_000
 def strict() -> Iterator[Server]:
     """A server that has little patience with clients."""
     with running(
-        head_seconds=1, body_seconds="1.5", idle_seconds=3, stalled_seconds="1.5"
+        head_seconds=1,
+        body_seconds="1.5",
+        idle_seconds=3,
+        stalled_seconds="1.5",
+        media_allow_private=1,
     ) as server:
         yield server
 
@@ -189,15 +193,59 @@ def test_pipelined_and_chunked_requests_are_answered_like_others(strict: Server)
     last = chat(honest(strict), b"connection: close")
     with connect(strict) as connection:
         connection.sendall(chat(honest(strict)) + chunked + last)
-        received = b""
-        while chunk := connection.recv(100_000):
-            received += chunk
+        received = _until_closed(connection)
     answers = received.split(b"HTTP/1.1 200 OK")[1:]
     texts = [
         orjson.loads(answer.partition(b"\r\n\r\n")[2])["choices"][0]["message"]["content"]
         for answer in answers
     ]
     assert texts == [expected] * 3
+
+
+def test_who_leaves_while_an_image_is_fetched_frees_the_request(strict: Server) -> None:
+    """The host takes the connection and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as host:
+        host.settimeout(10)
+        url = f"http://127.0.0.1:{host.getsockname()[1]}/x.png"
+        part = {"type": "image_url", "image_url": {"url": url}}
+        body = honest(strict) | {"messages": [{"role": "user", "content": [part]}]}
+        with connect(strict) as connection:
+            connection.sendall(chat(body))
+            fetching, _ = host.accept()
+            with fetching:
+                assert fetching.recv(1000)
+                connection.close()
+                left_at = time.monotonic()
+                assert fetching.recv(1000) == b""  # the fetch is cancelled
+                all_given_back(strict)
+                assert time.monotonic() - left_at < 2
+
+
+def test_two_live_requests_of_one_id_are_both_answered(strict: Server) -> None:
+    body = honest(strict) | {"max_tokens": 200, "ignore_eos": True}
+    with connect(strict) as one, connect(strict) as two:
+        for connection in (one, two):
+            connection.sendall(chat(body, b"x-request-id: mine", b"connection: close"))
+        answers = [_until_closed(connection) for connection in (one, two)]
+    assert all(answer.startswith(b"HTTP/1.1 200") for answer in answers)
+    first, second = (orjson.loads(answer.partition(b"\r\n\r\n")[2]) for answer in answers)
+    assert first["choices"] == second["choices"]
+    assert first["id"] != second["id"]
+
+
+def test_an_id_of_a_megabyte_is_refused(strict: Server) -> None:
+    with connect(strict) as connection:
+        with contextlib.suppress(ConnectionError):
+            connection.sendall(chat(honest(strict), b"x-request-id: " + b"i" * (1 << 20)))
+        assert b"head_too_large" in _until_closed(connection)
+
+
+def _until_closed(connection: socket.socket) -> bytes:
+    received = b""
+    with contextlib.suppress(ConnectionError):
+        while chunk := connection.recv(100_000):
+            received += chunk
+    return received
 
 
 def test_who_leaves_with_requests_in_line_frees_them(strict: Server) -> None:
