@@ -40,6 +40,7 @@ from workers.transport import Transport, TransportError, choose_transport
 
 log = logging.getLogger(__name__)
 
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _POLL_SECONDS = 0.02
 # A signal to a whole process group arrives twice where a parent such as make passes it on.
 _ONE_SIGNAL_SECONDS = 1.0
@@ -75,6 +76,8 @@ def _check_devices(specs: tuple[WorkerSpec, ...], num_gpus: int) -> None:
 
 def _read_keys(settings: ServerSettings) -> KeyRing | None:
     if not settings.api_keys_file:
+        if settings.host not in _LOOPBACK:
+            log.warning("whoever reaches %s is let in: FOVEA_API_KEYS_FILE is unset", settings.host)
         return None
     try:
         return KeyRing(Path(settings.api_keys_file))
