@@ -112,19 +112,26 @@ class Answers:
 
     def __init__(
         self,
-        services: Services,
         answers: Sequence[Answer],
         wake: asyncio.Event,
         num_prompt_tokens: int,
         num_image_tokens: int,
     ) -> None:
         """`wake` is set whenever one of the answers has news."""
-        self._services = services
         self._answers = answers
         self._wake = wake
         self._num_prompt_tokens = num_prompt_tokens
         self._num_image_tokens = num_image_tokens
         self.usage: Usage | None = None  # once all choices have ended
+
+    def usage_so_far(self) -> Usage:
+        """What has been used until now; the prompt counts once, whatever the number of choices."""
+        return Usage(
+            prompt_tokens=self._num_prompt_tokens,
+            completion_tokens=sum(answer.num_tokens for answer in self._answers),
+            image_tokens=self._num_image_tokens,
+            cached_tokens=self._answers[0].num_cached_tokens,
+        )
 
     async def next(self) -> list[Piece]:
         """Wait for news; a piece of each choice that has some.
@@ -138,20 +145,5 @@ class Answers:
             self._wake.clear()
             pieces = [answer.take() for answer in self._answers if answer.has_news]
         if all(answer.ended for answer in self._answers):
-            self.usage = self._sum_up()
+            self.usage = self.usage_so_far()
         return pieces
-
-    def _sum_up(self) -> Usage:
-        """The prompt counts once, whatever the number of choices."""
-        usage = Usage(
-            prompt_tokens=self._num_prompt_tokens,
-            completion_tokens=sum(answer.num_tokens for answer in self._answers),
-            image_tokens=self._num_image_tokens,
-            cached_tokens=self._answers[0].num_cached_tokens,
-        )
-        metrics = self._services.metrics
-        metrics.prompt_tokens.inc(usage.prompt_tokens)
-        metrics.image_tokens.inc(usage.image_tokens)
-        metrics.cached_tokens.inc(usage.cached_tokens)
-        metrics.completion_tokens.inc(usage.completion_tokens)
-        return usage

@@ -24,6 +24,7 @@ from gateway.errors import (
     error_body,
 )
 from gateway.journey import Journey
+from gateway.limits import account_of
 from gateway.prompt import Prompt, make_prompt
 from gateway.request_id import request_id_of
 from gateway.responses import EventStream, error_response, json_response
@@ -101,7 +102,7 @@ class Exchange:
 
     async def _run_until_gone(self) -> None:
         with ExitStack() as cleanup, anyio.CancelScope() as gone:
-            permit = self._services.admission.admit()
+            permit = self._services.admission.admit(account_of(self._scope))
             cleanup.callback(permit.release)
             self._services.running.add(gone)
             cleanup.callback(self._services.running.discard, gone)

@@ -1,6 +1,7 @@
 """The life of one request as one sentence: fetch, plan, tokenise, encode, generate."""
 
 from contextlib import ExitStack
+from dataclasses import replace
 
 import anyio.to_thread
 
@@ -32,7 +33,8 @@ class Journey:
     def __init__(self, services: Services, prompt: Prompt, permit: Permit, arrival: int) -> None:
         """`arrival` tells the order in which requests came."""
         self._services = services
-        self._prompt = prompt
+        # Every route walks this way, so none can forget whose request it is.
+        self._prompt = replace(prompt, tenant=permit.account.tenant)
         self._permit = permit
         self._arrival = arrival
 
@@ -42,6 +44,7 @@ class Journey:
         Raises:
             ServeError: any stage refused or failed.
         """
+        self._permit.account.take_images(len(self._prompt.images))
         pictures = await together(self._look(image) for image in self._prompt.images)
         tokens = await self._tokenise(tuple(picture.task.plan for picture in pictures))
         offer = Offer(self._services, self._prompt, pictures, tokens)
@@ -52,7 +55,15 @@ class Journey:
             for choice, ticket in enumerate(tickets)
         ]
         num_image_tokens = sum(picture.task.plan.num_tokens for picture in pictures)
-        return Answers(self._services, answers, offer.wake, tokens.num_tokens, num_image_tokens)
+        told = Answers(answers, offer.wake, tokens.num_tokens, num_image_tokens)
+        cleanup.callback(self._count, told)
+        return told
+
+    def _count(self, answers: Answers) -> None:
+        """Put what was used on the account, also of an answer that nobody heard to its end."""
+        usage = answers.usage_so_far()
+        self._services.metrics.count_usage(usage)
+        self._permit.account.charge_tokens(usage.prompt_tokens + usage.completion_tokens)
 
     async def _look(self, image: ImageRef) -> Picture:
         if image.source is None:

@@ -16,6 +16,7 @@ from gateway.embeddings import EmbeddingStore
 from gateway.encode import Encoder
 from gateway.errors import NotReady
 from gateway.fetch import Fetcher
+from gateway.key_ring import KeyRing
 from gateway.metrics import Metrics
 from gateway.names import NameBook
 from gateway.traces import TraceBook
@@ -40,6 +41,7 @@ class Services:
     store: EmbeddingStore
     encoder: Encoder
     traces: TraceBook = field(default_factory=TraceBook)
+    keys: KeyRing | None = None  # without, everybody is let in
     names: NameBook = field(default_factory=NameBook)
     arrivals: Iterator[int] = field(default_factory=count)  # numbers for requests as they come
     digest_key: bytes = field(default_factory=lambda: secrets.token_bytes(32))

@@ -18,7 +18,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from gateway.errors import BadRequest
 from workers.families import UnsupportedCheckpoint
 
-MAX_REASON_CHARACTERS = 200
+MAX_REASON_CHARACTERS = 100  # it may repeat what the caller wrote
 # What an expression over strings, lists and dictionaries can raise inside a template.
 FAULTS = (
     TemplateError,

@@ -15,7 +15,9 @@ from gateway.checkpoint import load_checkpoint
 from gateway.dispatch import Dispatcher
 from gateway.errors import Overloaded, WorkerLost
 from gateway.journey import Journey
+from gateway.keys import KeyLimits
 from gateway.lease import Lease, Share
+from gateway.limits import Account
 from gateway.metrics import Metrics
 from gateway.prompt import Prompt, make_prompt
 from gateway.schema import ChatRequest
@@ -109,7 +111,7 @@ class Bench:
         )
 
     async def start(self) -> Answers:
-        permit = Permit(self.services.admission)
+        permit = Permit(self.services.admission, Account(b"", KeyLimits()))
         return await Journey(self.services, self.prompt(), permit, 0).start(self.cleanup)
 
     def tell(self, *events: FromWorker) -> None:
