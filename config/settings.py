@@ -170,6 +170,17 @@ class ImageSettings(Section):
         64_000_000, ge=1, description="Width times height of one image, in pixels."
     )
     max_image_side: int = Field(16_384, ge=1, description="Longer side of one image, in pixels.")
+    max_resized_pixels: int = Field(
+        0,
+        ge=0,
+        description=(
+            "Pixels that an image keeps for the model, whatever the caller asks for; "
+            "0: what the checkpoint allows."
+        ),
+    )
+    low_detail_pixels: int = Field(
+        262_144, ge=1, description="Pixels that an image with detail low keeps for the model."
+    )
     allow_tensor_inputs: bool = Field(
         False, description="Take patches and embeddings from callers in place of images."
     )

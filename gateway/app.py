@@ -11,8 +11,8 @@ from starlette.types import ASGIApp
 from gateway.api import routes
 from gateway.errors import BadRequest, ServeError, UnknownRoute, WrongMethod
 from gateway.gate import Gate
+from gateway.replies import error_response
 from gateway.request_id import RequestId
-from gateway.responses import error_response
 from gateway.services import Services
 
 log = logging.getLogger(__name__)

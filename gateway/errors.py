@@ -34,6 +34,12 @@ class ServeError(Exception):
         self.param = param if param is not None else self.param
         self.code = code if code is not None else self.code
 
+    def rename(self, param: str) -> None:
+        """Blame a field by the name that its route has for it."""
+        if self.param is not None and param != self.param:
+            self.message = self.message.replace(self.param, param, 1)
+            self.param = param
+
     def extra(self) -> dict[str, Any]:
         """Fields of the error body beside OpenAI's own."""
         return {}

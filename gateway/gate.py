@@ -11,7 +11,7 @@ from gateway.errors import InvalidKey, ServeError
 from gateway.key_ring import KeyRing
 from gateway.limits import Account
 from gateway.metrics import Metrics
-from gateway.responses import error_response
+from gateway.replies import error_response
 
 OPEN_PATHS = ("/health", "/ready")  # probes have no keys
 _LOOKING_METHODS = ("GET", "HEAD")  # what only looks is not counted

@@ -1,16 +1,18 @@
 """The life of one request as one sentence: fetch, plan, tokenise, encode, generate."""
 
+import asyncio
 from contextlib import ExitStack
 from dataclasses import replace
 
 import anyio.to_thread
 
 from gateway.admit import Permit
-from gateway.answer import Answer, Answers
+from gateway.answer import Answer, Started
 from gateway.errors import ImageRejected
 from gateway.fetch import SourceImage
 from gateway.flight import Picture
 from gateway.flow import together
+from gateway.grammar import check_grammar
 from gateway.header import ImageHeader, read_header
 from gateway.identity import FILE, source_digest
 from gateway.names import Shown, image_not_kept
@@ -38,32 +40,46 @@ class Journey:
         self._permit = permit
         self._arrival = arrival
 
-    async def start(self, cleanup: ExitStack) -> Answers:
+    async def start(
+        self, cleanup: ExitStack, wake: asyncio.Event, first_choice: int = 0
+    ) -> Started:
         """Do everything up to an engine's taking the prompt.
+
+        Args:
+            cleanup: gives back what is taken on the way.
+            wake: is set whenever there is news of an answer.
+            first_choice: the number of this prompt's first answer among all of the request.
 
         Raises:
             ServeError: any stage refused or failed.
         """
+        if self._prompt.grammar is not None:
+            with self._services.metrics.stage("grammar"):
+                await anyio.to_thread.run_sync(check_grammar, self._prompt.grammar)
+        pictures, tokens = await self._read(self._services.max_context_tokens())
+        tickets = await Offer(self._services, self._prompt, pictures, tokens, wake).make(cleanup)
+        self._learn_names(pictures)
+        answers = tuple(
+            Answer(self._services, self._prompt, ticket, choice, tokens.in_thought)
+            for choice, ticket in enumerate(tickets, first_choice)
+        )
+        num_image_tokens = sum(picture.task.plan.num_tokens for picture in pictures)
+        return Started(answers, tokens.num_tokens, num_image_tokens)
+
+    async def count(self, max_tokens: int) -> PromptTokens:
+        """The prompt's tokens, from its text and what images' files say about themselves.
+
+        Raises:
+            ServeError: a stage refused, or the prompt has `max_tokens` or more.
+        """
+        _, tokens = await self._read(max_tokens)
+        return tokens
+
+    async def _read(self, max_context_tokens: int) -> tuple[list[Picture], PromptTokens]:
         self._permit.account.take_images(len(self._prompt.images))
         pictures = await together(self._look(image) for image in self._prompt.images)
-        tokens = await self._tokenise(tuple(picture.task.plan for picture in pictures))
-        offer = Offer(self._services, self._prompt, pictures, tokens)
-        tickets = await offer.make(cleanup)
-        self._learn_names(pictures)
-        answers = [
-            Answer(self._services, self._prompt, ticket, choice)
-            for choice, ticket in enumerate(tickets)
-        ]
-        num_image_tokens = sum(picture.task.plan.num_tokens for picture in pictures)
-        told = Answers(answers, offer.wake, tokens.num_tokens, num_image_tokens)
-        cleanup.callback(self._count, told)
-        return told
-
-    def _count(self, answers: Answers) -> None:
-        """Put what was used on the account, also of an answer that nobody heard to its end."""
-        usage = answers.usage_so_far()
-        self._services.metrics.count_usage(usage)
-        self._permit.account.charge_tokens(usage.prompt_tokens + usage.completion_tokens)
+        plans = tuple(picture.task.plan for picture in pictures)
+        return pictures, await self._tokenise(plans, max_context_tokens)
 
     async def _look(self, image: ImageRef) -> Picture:
         if image.source is None:
@@ -97,7 +113,7 @@ class Journey:
     async def _picture(
         self, source: SourceImage, header: ImageHeader | TensorHeader, kind: bytes
     ) -> Picture:
-        plan = self._plan(source, header)
+        plan = self._plan(source, header, self._prompt.images[source.index].max_pixels)
         if isinstance(header, TensorHeader):
             check_tensors(source, header, plan)
         tenant, key = self._prompt.tenant, self._services.digest_key
@@ -123,12 +139,14 @@ class Journey:
                 shown = Shown(picture.task.digest, picture.task.plan, image.form)
                 self._services.names.learn(tenant, image.name, shown, arrival)
 
-    def _plan(self, source: SourceImage, header: ImageHeader | TensorHeader) -> ImagePlan:
+    def _plan(
+        self, source: SourceImage, header: ImageHeader | TensorHeader, max_pixels: int | None
+    ) -> ImagePlan:
         layout, backend = self._services.checkpoint.layout, self._services.backend
         try:
             if isinstance(header, TensorHeader):
                 return layout.plan_grid(header.grid, backend)
-            return layout.plan(header.displayed_size, backend)
+            return layout.plan(header.displayed_size, backend, max_pixels)
         except ImageShapeError as error:
             raise ImageRejected(
                 str(error),
@@ -138,9 +156,8 @@ class Journey:
                 code="invalid_image_shape",
             ) from error
 
-    async def _tokenise(self, plans: tuple[ImagePlan, ...]) -> PromptTokens:
+    async def _tokenise(self, plans: tuple[ImagePlan, ...], limit: int) -> PromptTokens:
         services = self._services
-        limit = services.max_context_tokens()
         with services.metrics.stage("tokenise"):
             return await anyio.to_thread.run_sync(
                 build, self._prompt, plans, services.checkpoint, limit

@@ -11,10 +11,13 @@ import bisect
 import re
 import secrets
 from dataclasses import dataclass
+from typing import Any
 
 from tokenizers import Encoding, Tokenizer
 
 from gateway.checkpoint import Checkpoint
+
+_END = "end "  # no mark ends so; the blank tells whether a template trims
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,29 @@ class Marks:
         if text.rstrip().endswith(self._checkpoint.control_prefixes):
             return marked[:end] + self._mark("") + marked[end:]
         return marked
+
+    def swap_all(self, value: Any) -> Any:
+        """JSON with `swap` done to every text in it."""
+        if isinstance(value, str):
+            return self.swap(value)
+        if isinstance(value, dict):
+            return {self.swap(name): self.swap_all(item) for name, item in value.items()}
+        return [self.swap_all(item) for item in value] if isinstance(value, list) else value
+
+    def end(self, text: str) -> str:
+        """A marked text with a mark at its end, for `cut`."""
+        return f"{text}{self._head}{_END}"
+
+    def cut(self, rendered: str) -> str | None:
+        """What is rendered up to the mark that `end` set; nothing if the template left it out.
+
+        A template that trims a message trims the blank of the mark, so the message is trimmed.
+        """
+        mark = f"{self._head}{_END}"
+        at = rendered.rfind(mark.rstrip())
+        if at < 0:
+            return None
+        return rendered[:at] if rendered.startswith(mark, at) else rendered[:at].rstrip()
 
     def put_back(self, rendered: str) -> Rendered:
         """The rendered text with the spellings back in their places."""

@@ -35,14 +35,18 @@ class Offer:
         prompt: Prompt,
         pictures: Sequence[Picture],
         tokens: PromptTokens,
+        wake: asyncio.Event,
     ) -> None:
-        """`pictures` are the prompt's, in order; some may have come by their name alone."""
+        """`pictures` are the prompt's, in order; some may have come by their name alone.
+
+        `wake` is set whenever one of the request's tickets has news.
+        """
         self._services = services
         self._prompt = prompt
         self._tokens = tokens
         shown = sorted(zip(tokens.image_starts, pictures, strict=True), key=lambda pair: pair[0])
         self._shown = dict(shown)  # pictures by start, ascending
-        self.wake = asyncio.Event()  # set whenever one of the tickets has news
+        self._wake = wake
 
     async def make(self, cleanup: ExitStack) -> list[Ticket]:
         """Have all choices taken by engines; `cleanup` ends them.
@@ -61,7 +65,7 @@ class Offer:
                 engine = self._choose_engine()
                 for choice in choices:
                     job = self._job(choice, spans)
-                    ticket = self._services.dispatcher.generate(engine, job, share, self.wake)
+                    ticket = self._services.dispatcher.generate(engine, job, share, self._wake)
                     cleanup.callback(self._services.dispatcher.close, ticket)
                     tickets[choice] = ticket
                 self._leave_traces(spans, engine)
@@ -135,6 +139,6 @@ class Offer:
 
     async def _until_decided(self, tickets: Iterable[Ticket]) -> None:
         while not all(ticket.is_decided for ticket in tickets):
-            await self.wake.wait()
-            self.wake.clear()
-        self.wake.set()  # what else has come is for whoever reads the answers
+            await self._wake.wait()
+            self._wake.clear()
+        self._wake.set()  # what else has come is for whoever reads the answers

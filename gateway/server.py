@@ -111,6 +111,10 @@ class Gateway:
         specs = settings.worker_specs(num_gpus)
         _check_devices(specs, num_gpus)
         self._progress = LoadProgress(tuple(spec.name for spec in specs))
+        self._checkpoint = load_checkpoint(settings.model.model)
+        _check_context(
+            settings.model.max_context_tokens, self._checkpoint.layout.max_context_tokens
+        )
         self._pool = self._make_pool(specs)
         self._services = self._make_services(specs)
         self._stop = asyncio.Event()
@@ -124,6 +128,7 @@ class Gateway:
                 specs,
                 on_event=self._on_event,
                 on_lost=self._on_lost,
+                vocabulary=self._checkpoint.vocabulary(),
                 transport=self._transport(specs),
             )
         except TransportError as error:
@@ -140,10 +145,8 @@ class Gateway:
         return transport
 
     def _make_services(self, specs: tuple[WorkerSpec, ...]) -> Services:
-        settings = self._settings
+        settings, checkpoint = self._settings, self._checkpoint
         metrics = Metrics(tuple(view.name for view in self._pool.fleet().workers))
-        checkpoint = load_checkpoint(settings.model.model)
-        _check_context(settings.model.max_context_tokens, checkpoint.layout.max_context_tokens)
         dispatcher = Dispatcher(self._pool, metrics)
         decode_pool = DecodePool(settings.images.decode_threads)
         store = EmbeddingStore(self._pool.places, settings.vision.embedding_cache_share, metrics)

@@ -70,6 +70,13 @@ class Services:
             raise NotReady("no worker with the role language is ready")
         return min(engine.max_context_tokens for engine in engines)
 
+    def stated_context_tokens(self) -> int:
+        """Longest prompt plus answer, also while no engine is ready."""
+        if self.pool.fleet().holding("language"):
+            return self.max_context_tokens()
+        allowed = self.checkpoint.layout.max_context_tokens
+        return min(self.settings.model.max_context_tokens or allowed, allowed)
+
     def sample_gauges(self) -> None:
         """Bring the gauges up to date that no event carries."""
         loads = self.encoder.loads()

@@ -1,9 +1,11 @@
 """Tokens of an answer with their likelihoods in, entries of OpenAI's `logprobs` out."""
 
 from collections import deque
+from collections.abc import Iterable
 from typing import Any
 
 from gateway.spelling import Speller
+from workers.families.answers import Words
 from workers.messages import Likelihood
 
 # JSON has no infinity; OpenAI says this of tokens that the model rules out.
@@ -13,10 +15,10 @@ Entry = dict[str, Any]
 
 
 class TokenLog:
-    """Gives each token's entry out with the text that shows its beginning.
+    """Gives each token's entry out with the words that show its beginning.
 
-    So an entry is never told of a token that a stop string hides, nor of a special one. Owned by
-    the request's task.
+    So an entry is never told of a token that a stop string hides, nor of a special one, nor of
+    thoughts and calls. Owned by the request's task.
     """
 
     def __init__(self, speller: Speller) -> None:
@@ -31,11 +33,15 @@ class TokenLog:
         entry = self._entry(token_id, likelihood.logprob) | {"top_logprobs": top}
         self._waiting.append((start, entry))
 
-    def take(self, num_given: int) -> list[Entry]:
-        """The entries of tokens that begin in the first `num_given` characters."""
+    def take(self, given: Iterable[Words]) -> list[Entry]:
+        """The entries of tokens that begin in words which were given just now, in their order."""
         entries = []
-        while self._waiting and self._waiting[0][0] < num_given:
-            entries.append(self._waiting.popleft()[1])
+        for words in given:
+            end = words.start + len(words.text)
+            while self._waiting and self._waiting[0][0] < end:
+                start, entry = self._waiting.popleft()
+                if start >= words.start:
+                    entries.append(entry)
         return entries
 
     def _entry(self, token_id: int, logprob: float) -> Entry:

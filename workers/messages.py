@@ -90,6 +90,13 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
     identity: bytes  # the image's feature digest: equal for equal input of the tower only
 
 
+class Vocabulary(msgspec.Struct, frozen=True):
+    """How tokens are spelt, for an engine that keeps answers to a grammar."""
+
+    spellings: tuple[bytes, ...]  # by token id; need not be whole characters
+    control_ids: tuple[int, ...]  # those that are no text, though they are spelt like some
+
+
 # ---- gateway to worker
 
 
@@ -114,6 +121,7 @@ class Start(Frame, frozen=True, kw_only=True):
     max_step_sequences: int
     prefix_cache: bool  # keep keys and values for prompts that begin alike
     digest_key: bytes  # secret of this gateway process, 32 bytes; equal in all workers
+    vocabulary: Vocabulary  # empty for a worker without the role language
 
 
 class EncodeJob(Frame, frozen=True, kw_only=True):

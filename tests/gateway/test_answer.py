@@ -112,7 +112,9 @@ class Bench:
 
     async def start(self) -> Answers:
         permit = Permit(self.services.admission, Account(b"", KeyLimits()))
-        return await Journey(self.services, self.prompt(), permit, 0).start(self.cleanup)
+        wake = asyncio.Event()
+        journey = Journey(self.services, self.prompt(), permit, 0)
+        return Answers([await journey.start(self.cleanup, wake)], wake)
 
     def tell(self, *events: FromWorker) -> None:
         for event in events:

@@ -35,6 +35,7 @@ from tests.vocabularies import (
     write_vocabulary,
 )
 from workers.families import UnsupportedCheckpoint
+from workers.families.answers import Words
 from workers.families.kimi_k25 import markers
 
 TEXTS = (
@@ -218,7 +219,8 @@ def test_every_added_token_is_structure(checkpoint: Checkpoint) -> None:
 def test_answers_tell_the_markers_that_are_not_special(checkpoint: Checkpoint) -> None:
     stream = TextStream(Speller(checkpoint.tokenizer), ())
     ids = [769, *checkpoint.tokenizer.encode("é").ids, 762, 768]
-    assert stream.push(ids) + stream.finish() == f"{markers.CALLS_BEGIN}é"
+    events = stream.push(ids) + stream.finish()
+    assert events == [Words(markers.CALLS_BEGIN, 0), Words("é", len(markers.CALLS_BEGIN))]
 
 
 def test_tokenizer_json_is_preferred(tmp_path: Path) -> None:

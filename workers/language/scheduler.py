@@ -43,7 +43,8 @@ class Scheduler:
     Sequences that only need their next token go first, so that answers flow while prompts are
     read in chunks. A sequence gets the blocks of all its known tokens when it is admitted; when
     a growing answer finds no free block, the youngest running sequence gives its blocks up and
-    is computed anew later. The oldest never does, so there is always progress.
+    is computed anew later. The oldest never does, so there is always progress. A sequence that is
+    held is computed up to its last token and waits there, behind nobody and before nobody.
 
     A block can be shared as soon as a step is to fill it, also by a sequence that starts in the
     same step: in each layer, all of a step's keys and values are written before any are read.
@@ -191,7 +192,8 @@ class Scheduler:
             self._start(sequence, known)
             self._running.append(sequence)
             length = min(_num_left(sequence), budget)
-            slices.append(self._cut(sequence, length))
+            if length:
+                slices.append(self._cut(sequence, length))
             budget -= length
 
     def _fits(self, sequence: Sequence, known: list[int]) -> bool:
@@ -243,4 +245,5 @@ class Scheduler:
 
 
 def _num_left(sequence: Sequence) -> int:
-    return sequence.num_tokens - sequence.num_computed_tokens
+    """Tokens that can be computed now."""
+    return sequence.num_tokens - sequence.num_computed_tokens - sequence.is_held

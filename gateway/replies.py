@@ -1,5 +1,6 @@
 """JSON bodies, errors and event streams, sent the same way by every route."""
 
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -42,10 +43,14 @@ class EventStream:
         self.started = False
         self.ended = False
 
-    async def start(self) -> None:
-        """Send status 200 and the headers of an event stream."""
+    async def start(self, more: Mapping[str, str]) -> None:
+        """Send status 200, the headers of an event stream, and `more` of them."""
         self.started = True
-        await self._send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
+        headers = [
+            *STREAM_HEADERS,
+            *((name.encode(), text.encode()) for name, text in more.items()),
+        ]
+        await self._send({"type": "http.response.start", "status": 200, "headers": headers})
 
     async def write(self, frames: bytes) -> None:
         """Send frames; waits while the client reads slowly."""
