@@ -5,7 +5,6 @@ Reads configuration, tokenizer and chat template; never the weights.
 
 import logging
 import math
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer
 from tokenizers.decoders import ByteLevel
 
+from gateway.control_tokens import ControlTokens, control_tokens
 from gateway.sampling import SamplingDefaults
 from gateway.sampling_schema import LEAST_REPETITION_PENALTY, MOST_REPETITION_PENALTY
 from gateway.spelling import Speller
@@ -53,10 +53,11 @@ NAMED_TOKENS = (
 class Checkpoint:
     """The text side of one checkpoint, read once at start.
 
-    `control_ids` are the tokens that give a prompt its structure: those that the tokenizer holds
-    for special, and those that the configuration names, such as image placeholders; in tiktoken's
-    form every added token. A caller's text never becomes one of them. `control_pattern` matches
-    their spellings, longest first.
+    `control` are the tokens that give a prompt its structure: those that the tokenizer holds for
+    special, and those that the configuration names, such as image placeholders; in tiktoken's
+    form every added token. A caller's text never becomes one of them. What tools tell, and what
+    they were asked, comes from strangers: it becomes none of `foreign`, which holds as well the
+    added tokens that the chat template writes, such as those around calls and results.
     """
 
     tokenizer: Tokenizer
@@ -66,9 +67,8 @@ class Checkpoint:
     layout: Layout
     image_token_id: int  # of the placeholder that stands for an image in a rendered template
     sampling_defaults: SamplingDefaults
-    control_ids: frozenset[int]
-    control_pattern: re.Pattern[str]
-    control_prefixes: tuple[str, ...]  # every proper, non-empty beginning of a control token
+    control: ControlTokens
+    foreign: ControlTokens
 
     def vocabulary(self) -> Vocabulary:
         """How tokens are spelt; added ones and those that end an answer are no text."""
@@ -95,10 +95,10 @@ def load_checkpoint(model: Path) -> Checkpoint:
     _check_special(tokenizer, model)
     added = tokenizer.get_added_tokens_decoder()
     image_token_id = _image_token_id(model, layout, tokenizer)
+    template = _read_template(model)
     control = {image_token_id, *_named_ids(config)} & added.keys()
     control |= {index for index, token in added.items() if token.special or is_tiktoken}
-    spellings = [added[index].content for index in control]
-    template = _read_template(model)
+    written = {index for index, token in added.items() if token.content.strip() in template}
     return Checkpoint(
         tokenizer=tokenizer,
         speller=Speller(tokenizer),
@@ -109,13 +109,8 @@ def load_checkpoint(model: Path) -> Checkpoint:
         sampling_defaults=_sampling_defaults(
             generation, _end_ids(sections, tokenizer, named.get("eos_token"))
         ),
-        control_ids=frozenset(control),
-        control_pattern=re.compile(
-            "|".join(re.escape(text) for text in sorted(spellings, key=len, reverse=True))
-        ),
-        control_prefixes=tuple(
-            {text[:length] for text in spellings for length in range(1, len(text))}
-        ),
+        control=control_tokens({index: added[index].content for index in control}),
+        foreign=control_tokens({index: added[index].content for index in control | written}),
     )
 
 

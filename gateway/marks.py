@@ -16,6 +16,7 @@ from typing import Any
 from tokenizers import Encoding, Tokenizer
 
 from gateway.checkpoint import Checkpoint
+from gateway.control_tokens import ControlTokens
 
 _END = "end "  # no mark ends so; the blank tells whether a template trims
 
@@ -46,19 +47,27 @@ class Marks:
 
     def swap(self, text: str) -> str:
         """The text with a mark for each spelling, and one behind a spelling that only begins."""
-        marked = self._checkpoint.control_pattern.sub(self._mark_match, text)
-        end = len(marked.rstrip())  # templates may trim, which must not move the mark inwards
-        if text.rstrip().endswith(self._checkpoint.control_prefixes):
-            return marked[:end] + self._mark("") + marked[end:]
-        return marked
+        return self._swap(text, self._checkpoint.control)
 
     def swap_all(self, value: Any) -> Any:
-        """JSON with `swap` done to every text in it."""
+        """JSON of tools or for templates with marks in all of its strings; nothing that callers send is very deep.
+
+        See `Checkpoint.foreign`.
+        """
         if isinstance(value, str):
-            return self.swap(value)
+            return self._swap(value, self._checkpoint.foreign)
         if isinstance(value, dict):
-            return {self.swap(name): self.swap_all(item) for name, item in value.items()}
-        return [self.swap_all(item) for item in value] if isinstance(value, list) else value
+            return {self.swap_all(name): self.swap_all(each) for name, each in value.items()}
+        if isinstance(value, list):
+            return [self.swap_all(each) for each in value]
+        return value
+
+    def _swap(self, text: str, control: ControlTokens) -> str:
+        marked = control.pattern.sub(self._mark_match, text)
+        end = len(marked.rstrip())  # templates may trim, which must not move the mark inwards
+        if text.rstrip().endswith(control.prefixes):
+            return marked[:end] + self._mark("") + marked[end:]
+        return marked
 
     def end(self, text: str) -> str:
         """A marked text with a mark at its end, for `cut`."""
@@ -104,7 +113,7 @@ def without_forgeries(encoding: Encoding, rendered: Rendered, checkpoint: Checkp
     for token_id, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
         after = bisect.bisect_right(ends, start)  # the first range that does not end before
         forged = after < len(ends) and rendered.ranges[after][0] < end
-        if forged and token_id in checkpoint.control_ids:
+        if forged and token_id in checkpoint.foreign.ids:
             spelling = rendered.text[start:end]
             if spelling not in letters:
                 letters[spelling] = _letters(spelling, checkpoint)
@@ -117,7 +126,7 @@ def without_forgeries(encoding: Encoding, rendered: Rendered, checkpoint: Checkp
 def _letters(text: str, checkpoint: Checkpoint) -> list[int]:
     """Ids of a text without any control token, even where it is the spelling of one."""
     ids = _plain_ids(text, checkpoint.tokenizer)
-    if checkpoint.control_ids.isdisjoint(ids):
+    if checkpoint.foreign.ids.isdisjoint(ids):
         return ids
     # The vocabulary holds the spelling as a word, too.
     return [token_id for letter in text for token_id in _plain_ids(letter, checkpoint.tokenizer)]

@@ -55,22 +55,26 @@ def _message(turn: Turn, marks: Marks) -> dict[str, Any]:
     if turn.calls:
         message["tool_calls"] = [_call(call, marks) for call in turn.calls]
     if turn.call_id is not None:
-        message["tool_call_id"] = marks.swap(turn.call_id)
+        message["tool_call_id"] = marks.swap_all(turn.call_id)
     if turn.name is not None:
-        message["name"] = marks.swap(turn.name)
+        message["name"] = marks.swap_all(turn.name)
     return message
 
 
 def _content(turn: Turn, marks: Marks) -> str | list[dict[str, str]]:
     """A turn's content as templates know it: a string stays one, parts become a list."""
+    swap = marks.swap_all if turn.role == "tool" else marks.swap
     if turn.plain:
-        return "".join(marks.swap(part) for part in turn.parts if isinstance(part, str))
+        return "".join(swap(part) for part in turn.parts if isinstance(part, str))
     return [
-        {"type": "text", "text": marks.swap(part)} if isinstance(part, str) else {"type": "image"}
+        {"type": "text", "text": swap(part)} if isinstance(part, str) else {"type": "image"}
         for part in turn.parts
     ]
 
 
 def _call(call: Call, marks: Marks) -> dict[str, Any]:
-    function = {"name": marks.swap(call.name), "arguments": marks.swap_all(call.arguments)}
-    return {"id": marks.swap(call.id), "type": "function", "function": function}
+    function = {"name": call.name, "arguments": call.arguments}
+    swapped: dict[str, Any] = marks.swap_all(
+        {"id": call.id, "type": "function", "function": function}
+    )
+    return swapped

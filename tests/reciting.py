@@ -5,6 +5,7 @@ words that the vocabulary gets for it, none of them twice; each leads to the one
 texts begin behind the last token of a prompt: a request's `logit_bias` chooses one.
 """
 
+import itertools
 import json
 import random
 import re
@@ -31,7 +32,11 @@ class Reciter:
 
     path: Path
     first_tokens: Mapping[str, int]
-    num_tokens: Mapping[str, int]  # of a text, with the one that ends it
+    words: Mapping[str, Sequence[str]]  # of a text, in the letters of bytes; the last ends it
+
+    def num_tokens(self, name: str) -> int:
+        """Tokens of an answer with this text, with the one that ends it."""
+        return len(self.words[name])
 
     def say(self, name: str) -> dict[str, Any]:
         """The fields of a request that is answered with this text."""
@@ -61,7 +66,7 @@ def make_reciter(
     (path / "chat_template.jinja").write_text(template, encoding="utf-8")
     tokenizer = _add_tokens(path, tokens)
     begin = tokenizer.encode(prompt_end, add_special_tokens=False).ids[-1]
-    used = {tokenizer.id_to_token(begin)}
+    used = {tokenizer.id_to_token(begin) or ""}
     words = {name: list(_cut(text, tokens, used)) for name, text in texts.items()}
     ids = _add_words(path, [word for each in words.values() for word in each], tokenizer)
     chains = {name: [ids[word] for word in each] for name, each in words.items()}
@@ -70,7 +75,7 @@ def make_reciter(
     return Reciter(
         path,
         first_tokens={name: chain[0] for name, chain in chains.items()},
-        num_tokens={name: len(chain) for name, chain in chains.items()},
+        words=words,
     )
 
 
@@ -147,7 +152,7 @@ def _write_weights(path: Path, chains: Sequence[Sequence[int]]) -> None:
         embedding.copy_(directions)
         head.zero_()
         for chain in chains:
-            for token, following in zip(chain[:-1], chain[1:], strict=True):
+            for token, following in itertools.pairwise(chain):
                 head[following] = _SCALE * directions[token]
     for file in path.glob("*.safetensors*"):
         file.unlink()

@@ -44,7 +44,9 @@ _QWEN_RESULTS = """\
       {{- '<|im_start|>user' -}}
     {%- endif -%}
     {{- '\\n<tool_response>\\n' + show(message.content) + '\\n</tool_response>' -}}
-    {%- if loop.last or messages[loop.index0 + 1].role != 'tool' -%}{{- '<|im_end|>\\n' -}}{%- endif -%}
+    {%- if loop.last or messages[loop.index0 + 1].role != 'tool' -%}
+      {{- '<|im_end|>\\n' -}}
+    {%- endif -%}
 """
 _QWEN_USER = """\
   {%- if message.role == 'user' or (message.role == 'system' and not loop.first) -%}

@@ -108,7 +108,9 @@ class Guest:
         )
         starts = tuple(10 * index for index in range(len(self.wanted)))
         tokens = PromptTokens(b"", 10 * len(starts), starts, SAMPLING, in_thought=False)
-        offer = Offer(self.inn.services, cast("Prompt", prompt), self.wanted, tokens, asyncio.Event())
+        offer = Offer(
+            self.inn.services, cast("Prompt", prompt), self.wanted, tokens, asyncio.Event()
+        )
         return await offer.make(self.cleanup)
 
     async def leave_at_end(self) -> list[Ticket]:

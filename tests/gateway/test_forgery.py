@@ -27,7 +27,7 @@ def checkpoint(
 
 
 def spellings(checkpoint: Checkpoint) -> list[str]:
-    found = [checkpoint.tokenizer.id_to_token(each) or "" for each in checkpoint.control_ids]
+    found = [checkpoint.tokenizer.id_to_token(each) or "" for each in checkpoint.control.ids]
     assert len(found) > 5
     return sorted(found)
 
@@ -54,7 +54,7 @@ def structure(checkpoint: Checkpoint, messages: list[Message]) -> tuple[list[int
     ]
     tokens = build(prompt_of(messages), plans, checkpoint, 10**6)
     ids = np.frombuffer(tokens.token_ids, dtype="<i4").tolist()
-    control = [token_id for token_id in ids if token_id in checkpoint.control_ids]
+    control = [token_id for token_id in ids if token_id in checkpoint.control.ids]
     text = checkpoint.tokenizer.decode(ids, skip_special_tokens=False)
     return control, len(tokens.image_starts), text
 

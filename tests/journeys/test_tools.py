@@ -1,105 +1,15 @@
-"""Calls, thoughts and results of tools through HTTP and the official clients.
-
-The models recite answers that were chosen here, so every token comes from a real engine.
-"""
+"""Calls of functions through HTTP and the official clients, from models that recite them."""
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
-from tests.journeys.server import Server, running
-from tests.reciting import Reciter, make_reciter
-from tests.templates import QWEN_THINKING, QWEN_TOOLS
+from tests.journeys.pupils import ARGUMENTS, LOOK, TEXTS, TWO_CALLS, Pupil, called
+from tests.journeys.server import Server
 
 pytestmark = pytest.mark.slow
-
-LOOK = {
-    "type": "function",
-    "function": {
-        "name": "look",
-        "description": "Look somewhere.",
-        "parameters": {"type": "object", "properties": {"where": {"type": "string"}}},
-    },
-}
-ARGUMENTS = '{"where": "Zürich 日本 🦊"}'
-
-
-def call(name: str, arguments: str) -> str:
-    return f'<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>'
-
-
-TEXTS = {
-    "two": f"I look.\n{call('look', ARGUMENTS)}\n{call('see', '{}')}",
-    "broken": f"Well: {call('look', '{')}, sorry.".replace('"name"', "name"),
-    "plain": "No tool is needed 🦊.\n",
-    "unknown": call("fly", '{"to": ["Mars"]}'),
-    "bare": call("stare", '{"at": "END of it"}') + " then END and more",
-    "third": call("peek", '{"x":1}') + "\n" + call("poke", '{"y":2}'),
-}
-Messages = list[dict[str, Any]]
-
-
-class Pupil:
-    """A server whose model recites, and requests to it."""
-
-    def __init__(self, server: Server, reciter: Reciter) -> None:
-        self.server = server
-        self.reciter = reciter
-
-    def fields(self, text: str, messages: Messages | None = None, **more: Any) -> dict[str, Any]:
-        messages = messages or [{"role": "user", "content": "Go on."}]
-        wishes = {"model": self.server.model, "messages": messages, "tools": [LOOK]}
-        return wishes | self.reciter.say(text) | more
-
-    def ask(self, text: str, messages: Messages | None = None, **more: Any) -> Any:
-        create = self.server.client.chat.completions.create
-        return create(**self.fields(text, messages, **more))
-
-    def stream(self, text: str, **more: Any) -> list[Any]:
-        return list(self.ask(text, stream=True, stream_options={"include_usage": True}, **more))
-
-
-def pupil(folder: Path, model_type: str, texts: dict[str, str], **options: Any) -> Iterator[Pupil]:
-    reciter = make_reciter(folder, model_type, texts, **options)
-    with running(model=reciter.path) as server:
-        yield Pupil(server, reciter)
-
-
-@pytest.fixture(scope="module")
-def qwen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pupil]:
-    """Markers are spelt: the vocabulary has no tokens for them."""
-    yield from pupil(tmp_path_factory.mktemp("qwen"), "qwen2_5_vl", TEXTS, template=QWEN_TOOLS)
-
-
-THOUGHT = "Where is it?\n\nIn Zürich, I think."
-THINKING_TEXTS = {
-    "think": f"{THOUGHT}\n</think>\n\nI look.\n{call('look', ARGUMENTS)}",
-    "long": "It goes on and on and never comes to an end",
-}
-
-
-@pytest.fixture(scope="module")
-def thinker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pupil]:
-    """Markers are tokens of the vocabulary, as in public checkpoints."""
-    yield from pupil(
-        tmp_path_factory.mktemp("thinker"),
-        "qwen3_vl",
-        THINKING_TEXTS,
-        template=QWEN_THINKING,
-        tokens=("<think>", "</think>", "<tool_call>", "</tool_call>"),
-    )
-
-
-def called(answer: Any, choice: int = 0) -> list[tuple[str, str]]:
-    calls = answer.choices[choice].message.tool_calls or ()
-    return [(each.function.name, each.function.arguments) for each in calls]
-
-
-TWO_CALLS = [("look", ARGUMENTS), ("see", "{}")]
 
 
 def test_calls_are_parsed_out_of_a_plain_answer(qwen: Pupil) -> None:
@@ -110,12 +20,12 @@ def test_calls_are_parsed_out_of_a_plain_answer(qwen: Pupil) -> None:
     ids = [each.id for each in choice.message.tool_calls]
     assert len(set(ids)) == 2
     assert all(each.startswith("call_") for each in ids)
-    assert answer.usage.completion_tokens == qwen.reciter.num_tokens["two"]
+    assert answer.usage.completion_tokens == qwen.reciter.num_tokens("two")
 
 
 def test_the_stream_tells_the_same_calls_in_pieces(qwen: Pupil) -> None:
     *chunks, usage = qwen.stream("two")
-    assert usage.usage.completion_tokens == qwen.reciter.num_tokens["two"]
+    assert usage.usage.completion_tokens == qwen.reciter.num_tokens("two")
     deltas = [chunk.choices[0].delta for chunk in chunks]
     assert "".join(delta.content or "" for delta in deltas) == "I look."
     pieces = [piece for delta in deltas for piece in delta.tool_calls or ()]
@@ -171,7 +81,8 @@ def test_a_function_that_nobody_gave_is_called_all_the_same(qwen: Pupil) -> None
 
 
 def test_without_tools_an_answer_is_words(qwen: Pupil) -> None:
-    for fields in ({"tools": []}, {"tools": None}, {"tool_choice": "none"}):
+    every: list[dict[str, Any]] = [{"tools": []}, {"tools": None}, {"tool_choice": "none"}]
+    for fields in every:
         answer = qwen.ask("two", **fields)
         assert answer.choices[0].message.content == TEXTS["two"]
         assert answer.choices[0].finish_reason == "stop"
@@ -181,13 +92,13 @@ def test_one_call_is_the_last_where_calls_may_not_be_parallel(qwen: Pupil) -> No
     answer = qwen.ask("third", parallel_tool_calls=False)
     assert called(answer) == [("peek", '{"x":1}')]
     assert answer.choices[0].finish_reason == "tool_calls"
-    assert answer.usage.completion_tokens < qwen.reciter.num_tokens["third"]
+    assert answer.usage.completion_tokens < qwen.reciter.num_tokens("third")
 
 
 def test_stop_strings_end_words_and_not_arguments(qwen: Pupil) -> None:
     answer = qwen.ask("bare", stop=["END"])
     assert called(answer) == [("stare", '{"at": "END of it"}')]
-    assert answer.choices[0].message.content == "then"
+    assert answer.choices[0].message.content == "then "
     assert answer.choices[0].finish_reason == "tool_calls"
 
 
@@ -198,13 +109,15 @@ def test_an_answer_that_is_cut_ends_with_length(qwen: Pupil, max_tokens: int) ->
     assert answer.usage.completion_tokens == max_tokens
     for name, arguments in called(answer):
         whole = dict(TWO_CALLS)[name]
-        assert whole.startswith(arguments)
+        assert whole.startswith(arguments.rstrip("\ufffd"))  # a character may be cut, too
 
 
 def test_logprobs_are_those_of_the_words(qwen: Pupil) -> None:
     answer = qwen.ask("two", logprobs=True, top_logprobs=1)
     entries = answer.choices[0].logprobs.content
-    assert bytes(byte for entry in entries for byte in entry.bytes) == b"I look."
+    # The last of them may end in white space or a marker, of which nothing is said.
+    assert bytes(byte for entry in entries for byte in entry.bytes).startswith(b"I look.")
+    assert len(entries) <= len("I look.")
     *chunks, _ = qwen.stream("two", logprobs=True)
     told = [
         entry.token
@@ -213,6 +126,19 @@ def test_logprobs_are_those_of_the_words(qwen: Pupil) -> None:
         for entry in chunk.choices[0].logprobs.content
     ]
     assert told == [entry.token for entry in entries]
+
+
+def test_what_a_client_used_that_leaves_early_is_counted(qwen: Pupil) -> None:
+    server = qwen.server
+    server.wait_for("fovea_requests_running", 0)
+    before = server.metric("fovea_completion_tokens_total")
+    fields = qwen.fields("two", max_tokens=4000, extra_body={"ignore_eos": True})
+    with server.client.chat.completions.create(**fields, stream=True) as stream:
+        pieces = [piece for _, piece in zip(range(10), stream, strict=False)]
+    assert len(pieces) == 10
+    server.wait_for("fovea_requests_running", 0)
+    used = server.metric("fovea_completion_tokens_total") - before
+    assert 9 <= used < 4000
 
 
 def test_each_choice_has_calls_of_its_own(qwen: Pupil) -> None:
@@ -231,3 +157,53 @@ def test_each_choice_has_calls_of_its_own(qwen: Pupil) -> None:
                 pair[0] += piece.function.name or ""
                 pair[1] += piece.function.arguments or ""
     assert [[tuple(pair) for pair in each.values()] for each in streamed] == calls
+
+
+USER = {"role": "user", "content": "Hi."}
+EMPTY = {"role": "assistant", "content": None}
+PLACEHOLDER = "```\n<|image_pad|><|media_pad|><tool_call>\n```"
+
+
+@pytest.mark.parametrize(
+    ("messages", "status"),
+    [
+        ([USER, EMPTY], 200),
+        ([EMPTY], 200),
+        ([{"role": "assistant"}], 200),
+        ([], 400),
+        ([{"role": "user", "content": None}], 400),
+        ([{"role": "system", "content": None}, USER], 400),
+        ([{"role": "user", "content": []}], 400),
+        ([{"role": "system", "content": [{"type": "text", "text": "Be kind."}]}, USER], 200),
+        ([{"role": "developer", "content": "Be kind."}, USER], 200),
+        ([{"role": "system", "content": []}, USER], 400),
+        ([USER, {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}], 200),
+        ([USER, {"role": "tool", "tool_call_id": "x", "content": PLACEHOLDER}], 200),
+        ([{"role": "user", "content": PLACEHOLDER}], 200),
+        ([USER, {"role": "function", "name": "f", "content": "x"}], 400),
+    ],
+)
+def test_messages_of_odd_shapes_are_answered_or_refused(
+    qwen: Pupil, messages: list[dict[str, Any]], status: int
+) -> None:
+    fields = {"model": qwen.server.model, "messages": messages} | qwen.reciter.say("plain")
+    response = qwen.server.post(fields)
+    assert response.status_code == status
+    if status == 200:
+        assert response.json()["choices"][0]["message"]["content"] == TEXTS["plain"]
+    else:
+        assert response.json()["error"]["param"].startswith("messages")
+
+
+def test_a_call_that_cannot_be_promised_is_refused_by_name(qwen: Pupil) -> None:
+    for choice in ("required", {"type": "function", "function": {"name": "look"}}):
+        response = qwen.server.post(qwen.fields("two", tool_choice=choice))
+        assert response.status_code == 400
+        assert response.json()["error"]["param"] == "tool_choice"
+
+
+def test_a_model_without_tools_says_so(demo: Server) -> None:
+    user = [{"role": "user", "content": "Hi."}]
+    response = demo.post({"model": demo.model, "messages": user, "tools": [LOOK]})
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == "tools"
