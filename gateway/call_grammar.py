@@ -5,10 +5,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gateway.errors import BadRequest
 from gateway.json_grammar import SchemaRule, schema_rule
 from gateway.spelling import Speller
 from gateway.tools_schema import Tool
 from workers.families.answers import AnswerForm, CallSyntax, Piece
+
+MAX_CALLS_BYTES = 512 * 1024  # of all schemas together
 
 # What OpenAI means by a function without parameters.
 _NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}
@@ -30,7 +33,7 @@ def call_rules(
     The arguments of functions that are not strict follow their schema as far as the library can.
 
     Raises:
-        BadRequest: a schema is too large, or too deep.
+        BadRequest: a schema is too large, or too deep, or all together are too large.
     """
     syntax = form.call_syntax
     assert syntax is not None, "the checkpoint has no form of calls"
@@ -44,6 +47,13 @@ def call_rules(
             is_strict = function.strict is True
             schemas.append(schema_rule({"type": "object"} | schema, param, is_strict=is_strict))
             names.append(function.name)
+    num_bytes = sum(len(schema.text) for schema in schemas)
+    if num_bytes > MAX_CALLS_BYTES:
+        raise BadRequest(
+            f"tools: the parameters have {num_bytes} bytes as JSON; where calls follow them, "
+            f"the limit is {MAX_CALLS_BYTES}",
+            param="tools",
+        )
     one = " | ".join(
         _one_call(syntax, name, schema.text, write)
         for name, schema in zip(names, schemas, strict=True)

@@ -43,8 +43,8 @@ class Scheduler:
     Sequences that only need their next token go first, so that answers flow while prompts are
     read in chunks. A sequence gets the blocks of all its known tokens when it is admitted; when
     a growing answer finds no free block, the youngest running sequence gives its blocks up and
-    is computed anew later. The oldest never does, so there is always progress. A sequence that is
-    held is computed up to its last token and waits there, behind nobody and before nobody.
+    is computed anew later. The oldest never does, so there is always progress. What is held keeps
+    its place: others go on and start meanwhile.
 
     A block can be shared as soon as a step is to fill it, also by a sequence that starts in the
     same step: in each layer, all of a step's keys and values are written before any are read.
@@ -184,16 +184,17 @@ class Scheduler:
 
     def _admit(self, slices: list[Slice], budget: int) -> None:
         """Start waiting sequences in order, as long as the next one fits."""
-        while budget > 0 and self._waiting and len(self._running) < self._max_running:
-            known = self._find(self._waiting[0])
-            if not self._fits(self._waiting[0], known):
+        for sequence in [each for each in self._waiting if not each.is_held]:
+            if budget <= 0 or len(self._running) >= self._max_running:
                 return
-            sequence = self._waiting.popleft()
+            known = self._find(sequence)
+            if not self._fits(sequence, known):
+                return
+            self._waiting.remove(sequence)
             self._start(sequence, known)
             self._running.append(sequence)
             length = min(_num_left(sequence), budget)
-            if length:
-                slices.append(self._cut(sequence, length))
+            slices.append(self._cut(sequence, length))
             budget -= length
 
     def _fits(self, sequence: Sequence, known: list[int]) -> bool:

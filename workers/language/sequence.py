@@ -28,7 +28,7 @@ class Sequence:
     block_ids: list[int] = field(default_factory=list)
     keys: BlockKeys | None = None  # None: it shares no blocks with others
     follower: Follower | None = None  # None: its answer follows no grammar
-    is_held: bool = False  # its next token cannot be chosen yet: its last one is not computed
+    is_held: bool = False  # nothing of it is computed before it is known what may follow
 
     @property
     def num_tokens(self) -> int:
