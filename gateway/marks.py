@@ -50,7 +50,7 @@ class Marks:
         return self._swap(text, self._checkpoint.control)
 
     def swap_all(self, value: Any) -> Any:
-        """JSON of tools or for templates with marks in all of its strings; nothing that callers send is very deep.
+        """JSON for templates with marks in all of its strings; nothing that callers send is deep.
 
         See `Checkpoint.foreign`.
         """
