@@ -158,14 +158,23 @@ class Started:
 class Answers:
     """Reads all choices of one request at once. Owned by the request's task."""
 
-    def __init__(self, services: Services, started: Sequence[Started], wake: asyncio.Event) -> None:
+    def __init__(self, started: Sequence[Started], wake: asyncio.Event) -> None:
         """`wake` is set whenever one of the answers has news."""
-        self._services = services
         self._started = started
         self._answers = [answer for one in started for answer in one.answers]
         self._wake = wake
-        self._is_settled = False
         self.usage: Usage | None = None  # once all choices have ended
+
+    def usage_so_far(self) -> Usage:
+        """What has been used until now; the prompt counts once, whatever the number of choices."""
+        started = self._started
+        return Usage(
+            prompt_tokens=sum(one.num_prompt_tokens for one in started),
+            completion_tokens=sum(answer.num_tokens for answer in self._answers),
+            image_tokens=sum(one.num_image_tokens for one in started),
+            cached_tokens=sum(one.answers[0].num_cached_tokens for one in started),
+            thought_tokens=sum(answer.num_thought_tokens for answer in self._answers),
+        )
 
     async def next(self) -> list[Piece]:
         """Wait for news; a piece of each choice that has some.
@@ -179,30 +188,8 @@ class Answers:
             self._wake.clear()
             pieces = [answer.take() for answer in self._answers if answer.has_news]
         if all(answer.ended for answer in self._answers):
-            self.usage = self._sum_up()
-            self.settle()
+            self.usage = self.usage_so_far()
         return pieces
-
-    def settle(self) -> None:
-        """Count what the request has used, once; also where its client left early."""
-        if not self._is_settled:
-            self._is_settled = True
-            usage, metrics = self._sum_up(), self._services.metrics
-            metrics.prompt_tokens.inc(usage.prompt_tokens)
-            metrics.image_tokens.inc(usage.image_tokens)
-            metrics.cached_tokens.inc(usage.cached_tokens)
-            metrics.completion_tokens.inc(usage.completion_tokens)
-
-    def _sum_up(self) -> Usage:
-        """A prompt counts once, whatever the number of choices."""
-        started = self._started
-        return Usage(
-            prompt_tokens=sum(one.num_prompt_tokens for one in started),
-            completion_tokens=sum(answer.num_tokens for answer in self._answers),
-            image_tokens=sum(one.num_image_tokens for one in started),
-            cached_tokens=sum(one.answers[0].num_cached_tokens for one in started),
-            thought_tokens=sum(answer.num_thought_tokens for answer in self._answers),
-        )
 
 
 def _words(events: Sequence[Event]) -> Iterator[Words]:

@@ -20,6 +20,7 @@ from gateway.errors import (
     ServeError,
 )
 from gateway.ignored import IGNORED_HEADER, name_ignored
+from gateway.limits import account_of
 from gateway.prompt import Prompt
 from gateway.replies import EventStream, error_response, json_response
 from gateway.request_id import request_id_of
@@ -48,6 +49,7 @@ class Exchange(ABC):
         self._request_id = request_id_of(scope)
         self._job_id = desk.job_id
         self._begun = desk.begun
+        self._arrival = next(self._services.arrivals)
         self._headers: dict[str, str] = {}  # of an answer that goes well
         self._answered = False
 
@@ -97,7 +99,7 @@ class Exchange(ABC):
 
     async def _run_until_gone(self) -> None:
         with ExitStack() as cleanup, anyio.CancelScope() as gone:
-            permit = self._services.admission.admit()
+            permit = self._services.admission.admit(account_of(self._scope))
             cleanup.callback(permit.release)
             self._services.running.add(gone)
             cleanup.callback(self._services.running.discard, gone)

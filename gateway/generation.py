@@ -37,7 +37,6 @@ class Generation(Exchange):
         try:
             with anyio.fail_after(asked.prompts[0].deadline - time.monotonic()):
                 answers = await self._start(asked.prompts, permit, cleanup)
-                cleanup.callback(answers.settle)
                 first = await answers.next()
                 self._services.metrics.first_token_seconds.observe(time.monotonic() - self._begun)
                 tell = self._tell_streaming if asked.streamed else self._tell_whole
@@ -51,10 +50,20 @@ class Generation(Exchange):
         wake = asyncio.Event()
         num_choices = prompts[0].num_choices
         started = await together(
-            Journey(self._services, prompt, permit).start(cleanup, wake, index * num_choices)
+            Journey(self._services, prompt, permit, self._arrival).start(
+                cleanup, wake, index * num_choices
+            )
             for index, prompt in enumerate(prompts)
         )
-        return Answers(self._services, started, wake)
+        answers = Answers(started, wake)
+        cleanup.callback(self._count, answers, permit)
+        return answers
+
+    def _count(self, answers: Answers, permit: Permit) -> None:
+        """Put what was used on the account, also of an answer that nobody heard to its end."""
+        usage = answers.usage_so_far()
+        self._services.metrics.count_usage(usage)
+        permit.account.charge_tokens(usage.prompt_tokens + usage.completion_tokens)
 
     async def _tell_whole(self, answers: Answers, pieces: list[Piece]) -> None:
         told = list(pieces)

@@ -50,24 +50,16 @@ class Marks:
         return self._swap(text, self._checkpoint.control)
 
     def swap_all(self, value: Any) -> Any:
-        """JSON of tools with marks in all of its strings, see `Checkpoint.foreign`."""
-        return self._swap_json(value, self._checkpoint.foreign)
+        """JSON for templates with marks in all of its strings; nothing that callers send is deep.
 
-    def swap_own(self, value: Any) -> Any:
-        """JSON that is the caller's own words, with marks in all of its strings."""
-        return self._swap_json(value, self._checkpoint.control)
-
-    def _swap_json(self, value: Any, control: ControlTokens) -> Any:
-        """Nothing that callers send is very deep."""
+        See `Checkpoint.foreign`.
+        """
         if isinstance(value, str):
-            return self._swap(value, control)
+            return self._swap(value, self._checkpoint.foreign)
         if isinstance(value, dict):
-            return {
-                self._swap(name, control): self._swap_json(each, control)
-                for name, each in value.items()
-            }
+            return {self.swap_all(name): self.swap_all(each) for name, each in value.items()}
         if isinstance(value, list):
-            return [self._swap_json(each, control) for each in value]
+            return [self.swap_all(each) for each in value]
         return value
 
     def _swap(self, text: str, control: ControlTokens) -> str:

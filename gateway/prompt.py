@@ -147,7 +147,7 @@ def make_prompt(
     tool_use = make_tool_use(request, checkpoint)
     return Prompt(
         request_id=request_id,
-        tenant=b"",  # one for all, as long as there are no keys
+        tenant=b"",  # the journey knows
         model=request.model,
         turns=_make_turns(request.messages),
         images=tuple(

@@ -18,8 +18,8 @@ def render(prompt: Prompt, checkpoint: Checkpoint) -> Rendered:
     messages = [_message(turn, marks) for turn in prompt.turns]
     if use.continues_last:
         _mark_end(messages[-1], marks)
-    tools = marks.swap_all(list(prompt.tool_use.tools))
-    variables = {name: marks.swap_own(value) for name, value in use.variables.items()}
+    tools = [marks.swap_all(tool) for tool in prompt.tool_use.tools]
+    variables = {name: marks.swap_all(value) for name, value in use.variables.items()}
     text = checkpoint.template.render(
         messages, tools or None, variables, opens_answer=use.opens_answer
     )
@@ -57,7 +57,7 @@ def _message(turn: Turn, marks: Marks) -> dict[str, Any]:
     if turn.call_id is not None:
         message["tool_call_id"] = marks.swap_all(turn.call_id)
     if turn.name is not None:
-        message["name"] = marks.swap(turn.name)
+        message["name"] = marks.swap_all(turn.name)
     return message
 
 

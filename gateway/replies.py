@@ -28,6 +28,8 @@ def error_response(error: ServeError, scope: Scope) -> Response:
     response = json_response(error_body(error, request_id_of(scope)), error.status)
     if error.retry_after_seconds is not None:
         response.headers["retry-after"] = str(error.retry_after_seconds)
+    if error.status == HTTPStatus.UNAUTHORIZED:
+        response.headers["www-authenticate"] = "Bearer"
     if error.status == HTTPStatus.REQUEST_TIMEOUT:
         response.headers["connection"] = "close"  # the rest of the body is not waited for
     return response

@@ -18,7 +18,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from gateway.errors import BadRequest
 from workers.families import UnsupportedCheckpoint
 
-MAX_REASON_CHARACTERS = 200
+MAX_REASON_CHARACTERS = 100  # it may repeat what the caller wrote
 # What a template is given, and what transformers takes for itself beside a template.
 RESERVED = frozenset(
     (

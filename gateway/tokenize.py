@@ -120,7 +120,7 @@ class Counting(Exchange):
         await self._tell_body(body)
 
     async def _count(self, prompt: Prompt, permit: Permit, limit: int) -> list[int]:
-        journey = Journey(self._services, prompt, permit)
+        journey = Journey(self._services, prompt, permit, self._arrival)
         try:
             with anyio.fail_after(prompt.deadline - time.monotonic()):
                 tokens = await journey.count(_CONTEXTS_COUNTED * limit)
