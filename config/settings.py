@@ -122,6 +122,14 @@ class WorkerSettings(Section):
     restart_seconds: float = Field(
         0.5, gt=0, description="First wait before a lost worker is started again; doubles to 30."
     )
+    fence_seconds: float = Field(
+        300.0,
+        ge=0,
+        description=(
+            "Time for which a prompt or an image is refused after it was by itself when a worker "
+            "died, and there at an earlier death, in seconds."
+        ),
+    )
 
 
 class ImageSettings(Section):

@@ -96,6 +96,8 @@ class Answer:
                 param="messages",
                 code=INVALID_TENSORS,
             )
+        if failed.kind == "lost":
+            self._services.dispatcher.check_fence(self._ticket.key)
         return to_error(failed)
 
     def _observe(self, batch: Batch) -> None:

@@ -3,9 +3,9 @@
 ServeError
   CallerError       BadRequest 400, PromptTooLong 400, ImageRejected 400, ImageTooLarge 413,
                     BodyTooLarge 413, BodyTimeout 408, UnknownModel 404, UnknownRoute 404,
-                    WrongMethod 405
+                    WrongMethod 405, RequestFenced 422, ImageFenced 422
   BusyError         Overloaded 429, DeadlinePassed 504, NotReady 503
-  WorkerError       WorkerFailed 500, WorkerLost 503
+  WorkerError       WorkerFailed 500, OutOfMemory 503, WorkerLost 503
 
 Messages name the field, the limit and the value given, and never hold an address of memory, a
 path, or more than a few characters of the caller's data.
@@ -138,6 +138,24 @@ class ImageTooLarge(ImageRejected):
     code = "image_too_large"
 
 
+class RequestFenced(CallerError):
+    """The prompt was in flight, by itself at last, when workers died twice.
+
+    That does not prove the caller's fault, but a 5xx would be sent again by clients and balancers,
+    and would end one replica after the other.
+    """
+
+    status = 422
+    code = "request_fenced"
+
+
+class ImageFenced(ImageRejected):
+    """The same of an image that was being encoded."""
+
+    status = 422
+    code = "image_fenced"
+
+
 class BusyError(ServeError):
     """Nobody's fault: the same request may go well later."""
 
@@ -178,12 +196,25 @@ class WorkerFailed(WorkerError):
     code = "worker_failed"
 
 
+class OutOfMemory(WorkerError):
+    """A worker had no memory for this request's work; others may have left it some by now."""
+
+    status = 503
+    code = "out_of_memory"
+    retry_after_seconds = 1
+
+
 class WorkerLost(WorkerError):
-    """A worker died while it held this request's work."""
+    """A worker died while it held this request's work, or before it came to it."""
 
     status = 503
     code = "worker_lost"
     retry_after_seconds = 1
+
+    def __init__(self, message: str, *, is_suspect: bool = False) -> None:
+        """`is_suspect`: whether it may have died of this very work."""
+        super().__init__(message)
+        self.is_suspect = is_suspect
 
 
 def error_body(error: ServeError, request_id: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ import logging
 import secrets
 import time
 from contextlib import ExitStack
+from functools import partial
 
 import anyio
 from starlette.requests import ClientDisconnect, Request
@@ -27,6 +28,7 @@ from gateway.journey import Journey
 from gateway.prompt import Prompt, make_prompt
 from gateway.request_id import request_id_of
 from gateway.responses import EventStream, error_response, json_response
+from gateway.retry import Tries
 from gateway.schema import parse_request
 from gateway.services import Services
 from gateway.token_log import Entry
@@ -176,18 +178,27 @@ class Exchange:
     async def _answer(self, journey: Journey, prompt: Prompt, cleanup: ExitStack) -> None:
         try:
             with anyio.fail_after(prompt.deadline - time.monotonic()):
-                answers = await journey.start(cleanup)
-                first = await answers.next()
-                self._services.metrics.first_token_seconds.observe(time.monotonic() - self._begun)
+                begin = partial(self._begin, journey, prompt)
+                tries = Tries(self._services, self._request_id)
+                answers, pieces = await tries.run(begin, cleanup)
                 tell = self._tell_streaming if prompt.streamed else self._tell_whole
-                await tell(prompt, answers, first)
+                await tell(prompt, answers, pieces)
         except TimeoutError as error:
             raise DeadlinePassed("the request's time limit ran out") from error
 
-    async def _tell_whole(self, prompt: Prompt, answers: Answers, pieces: list[Piece]) -> None:
-        told = list(pieces)
-        while answers.usage is None:
-            told += await answers.next()
+    async def _begin(
+        self, journey: Journey, prompt: Prompt, cleanup: ExitStack
+    ) -> tuple[Answers, list[Piece]]:
+        """What can be done again: all up to the first piece, or to the last if it goes in one."""
+        answers = await journey.start(cleanup)
+        pieces = await answers.next()
+        self._services.metrics.first_token_seconds.observe(time.monotonic() - self._begun)
+        while answers.usage is None and not prompt.streamed:
+            pieces += await answers.next()
+        return answers, pieces
+
+    async def _tell_whole(self, prompt: Prompt, answers: Answers, told: list[Piece]) -> None:
+        assert answers.usage is not None, "not all has come"
         frames = sse.Frames(prompt.request_id, self._services.served_model_name)
         choices = [_join(told, index) for index in range(prompt.num_choices)]
         body = frames.completion(choices, answers.usage)

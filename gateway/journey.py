@@ -40,18 +40,21 @@ class Journey:
         self._services = services
         self._prompt = prompt
         self._permit = permit
+        self._seen: tuple[list[Picture], PromptTokens] | None = None
+        self._num_starts = 0
 
     async def start(self, cleanup: ExitStack) -> Answers:
         """Do everything up to handing the prompt to an engine.
 
+        When it is called again, after a worker was lost, what was read stays as it was.
+
         Raises:
             ServeError: any stage refused or failed.
         """
-        pictures = await together(self._look(image) for image in self._prompt.images)
-        tokens = await self._tokenise(tuple(picture.task.plan for picture in pictures))
+        pictures, tokens = self._seen = self._seen or await self._read()
+        self._num_starts += 1
         with ExitStack() as desk:
-            encoder, request_id = self._services.encoder, self._prompt.request_id
-            entries, seats = await encoder.obtain(pictures, request_id, desk)
+            entries, seats = await self._services.encoder.obtain(pictures, self._job_id, desk)
             self._learn_names(pictures)
             share = Share(seats)
             desk.pop_all()  # the seats are the share's, which jobs hold until they need it no more
@@ -64,6 +67,16 @@ class Journey:
         ]
         num_image_tokens = sum(entry.plan.num_tokens for entry in entries)
         return Answers(self._services, answers, wake, tokens.num_tokens, num_image_tokens)
+
+    @property
+    def _job_id(self) -> str:
+        """Another one for each start: an earlier job of the same name may not have ended yet."""
+        request_id, again = self._prompt.request_id, self._num_starts - 1
+        return f"{request_id}+{again}" if again else request_id
+
+    async def _read(self) -> tuple[list[Picture], PromptTokens]:
+        pictures = await together(self._look(image) for image in self._prompt.images)
+        return pictures, await self._tokenise(tuple(picture.task.plan for picture in pictures))
 
     async def _look(self, image: ImageRef) -> Picture:
         if image.source is None:
@@ -170,7 +183,7 @@ class Journey:
         ]
         for choice in range(self._prompt.num_choices):
             yield GenerateJob(
-                job_id=f"{self._prompt.request_id}.{choice}" if choice else self._prompt.request_id,
+                job_id=f"{self._job_id}.{choice}" if choice else self._job_id,
                 salt=self._prompt.tenant,
                 token_ids=tokens.token_ids,
                 spans=tuple(sorted(spans, key=lambda span: span.start)),

@@ -155,7 +155,7 @@ class Gateway:
         metrics = Metrics(tuple(view.name for view in self._pool.fleet().workers))
         checkpoint = load_checkpoint(settings.model.model)
         _check_context(settings.model.max_context_tokens, checkpoint.layout.max_context_tokens)
-        dispatcher = Dispatcher(self._pool, metrics)
+        dispatcher = Dispatcher(self._pool, metrics, settings.workers.fence_seconds)
         decode_pool = DecodePool(settings.images.decode_threads)
         store = EmbeddingStore(self._pool.places, settings.vision.embedding_cache_share, metrics)
         payloads = self._make_payloads(checkpoint.layout.max_resized_pixels)
@@ -274,7 +274,10 @@ class Gateway:
         match event:
             case Loading():
                 self._progress.update(worker, event.done, event.total)
-            case Ready() | StartFailed():
+            case Ready():
+                self._progress.finish(worker)
+                self._services.revival.tell()
+            case StartFailed():
                 self._progress.finish(worker)
             case _:
                 self._services.dispatcher.on_event(worker, event)
@@ -282,6 +285,7 @@ class Gateway:
     def _on_lost(self, worker: int) -> None:
         self._progress.finish(worker)
         self._services.store.drop_lost(worker)
+        self._services.dispatcher.on_lost(worker)
         name = self._pool.fleet().workers[worker].name
         self._services.metrics.forget_worker(name)
 

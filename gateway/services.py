@@ -16,6 +16,7 @@ from gateway.errors import NotReady
 from gateway.fetch import Fetcher
 from gateway.metrics import Metrics
 from gateway.names import NameBook
+from gateway.revival import Revival
 from workers.families.plan import Backend
 from workers.pool import Pool
 
@@ -37,6 +38,7 @@ class Services:
     store: EmbeddingStore
     encoder: Encoder
     names: NameBook = field(default_factory=NameBook)
+    revival: Revival = field(default_factory=Revival)
     digest_key: bytes = field(default_factory=lambda: secrets.token_bytes(32))
     draining: bool = False
     running: set[anyio.CancelScope] = field(default_factory=set)  # one for each request in work
@@ -65,6 +67,7 @@ class Services:
 
     def sample_gauges(self) -> None:
         """Bring the gauges up to date that no event carries."""
+        self.metrics.fenced.set(self.dispatcher.fence.num_fenced)
         loads = self.encoder.loads()
         for view in self.pool.fleet().workers:
             self.metrics.owner_load.labels(view.name).set(loads[view.index])

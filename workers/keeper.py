@@ -115,8 +115,10 @@ class Keeper:
             if self._link is not None and message.job_id in self._jobs:
                 self._link.send(message)
         elif self._link is None or not self.is_ready:
-            lost = self._lost(message.job_id, "is not ready")
-            asyncio.get_running_loop().call_soon(self._hand_on, lost)
+            gone = Failed(
+                job_id=message.job_id, kind="gone", message=f"{self._start.name} is not ready"
+            )
+            asyncio.get_running_loop().call_soon(self._hand_on, gone)
         elif self._link.outbox_is_full:
             raise OutboxFull(f"{self._start.name} does not read its messages")
         else:

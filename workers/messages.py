@@ -252,7 +252,9 @@ class Finished(Frame, frozen=True, kw_only=True):
     num_completion_tokens: int  # an end-of-sequence token counts, as in the OpenAI API
 
 
-FailKind = Literal["bad_input", "not_finite", "undecoded", "deadline", "internal", "lost"]
+FailKind = Literal[
+    "bad_input", "not_finite", "undecoded", "deadline", "out_of_memory", "internal", "lost", "gone"
+]
 
 
 class Failed(Frame, frozen=True, kw_only=True):
@@ -261,9 +263,10 @@ class Failed(Frame, frozen=True, kw_only=True):
     bad_input is the caller's mistake; not_finite means that the model gave no finite scores, which
     is the caller's mistake where embeddings came from callers, else a fault; undecoded means that
     the owner could not read a JPEG file, and pixels should be sent instead; deadline means
-    seconds_left ran out; internal is a fault of the worker, which goes on; lost means that a worker
-    died with what the job needs: the one that held it (then the pool makes this message) or the
-    owner of its embeddings.
+    seconds_left ran out; out_of_memory that there was no room to compute it; internal is a fault of
+    the worker, which goes on; lost means that the worker died which held the job (the pool makes
+    this message); gone that a worker died and the job has nothing to do with it: it was not begun,
+    or was not what the worker died of, or the owner of its embeddings died.
     """
 
     job_id: str

@@ -143,7 +143,7 @@ class PromptReader:
         except BadRegion as error:
             raise JobRefused("internal", str(error)) from error
         except EmbeddingsLost as error:
-            raise JobRefused("lost", str(error)) from error
+            raise JobRefused("gone", str(error)) from error
 
 
 def _picture(span: Span, found: Found) -> Picture:

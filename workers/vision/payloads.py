@@ -109,7 +109,7 @@ def target_of(
     if not job.target.pool:
         return _tensor(arenas, job.target, dtype, shape)
     if pool is None or pool.number != job.target.pool:
-        raise JobFault("lost", "the target went with another process")
+        raise JobFault("gone", "the target went with another process")
     return pool.view(job.target)[:num_bytes].view(dtype).view(shape)
 
 
