@@ -122,6 +122,22 @@ class WorkerSettings(Section):
     restart_seconds: float = Field(
         0.5, gt=0, description="First wait before a lost worker is started again; doubles to 30."
     )
+    silent_seconds: float = Field(
+        20.0,
+        gt=0,
+        description=(
+            "Time without a sign of life after which a worker is taken for stuck and replaced, in "
+            "seconds. Signs come from a thread of its own, also during a long pass of a model."
+        ),
+    )
+    turn_seconds: float = Field(
+        300.0,
+        gt=0,
+        description=(
+            "Time for one batch of images and one step of the engine after which a worker is taken "
+            "for stuck and replaced, in seconds."
+        ),
+    )
     fence_seconds: float = Field(
         300.0,
         ge=0,

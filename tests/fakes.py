@@ -54,6 +54,7 @@ PIXEL_FAULTS = {
     (13, 2, 0): "fail",
     (13, 3, 0): "raise",
     (13, 4, 0): "slow",  # 200 ms
+    (13, 5, 0): "compute",  # 3 s
 }
 START_FAULTS = ("fail-to-load", "die-while-loading", "hang-while-loading")
 FAKE_COMMAND = (sys.executable, "-m", "tests.fake_worker")  # for the pool
@@ -233,6 +234,8 @@ def _suffer(fault: str, slow_seconds: float) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         case "hang":
             time.sleep(3600)
+        case "compute":
+            time.sleep(3)
         case "raise":
             raise RuntimeError("this job asked for it")
         case "slow":

@@ -15,6 +15,7 @@ from config.logs import set_up_logs
 from workers.arena import Arenas
 from workers.build import CannotStart, build_stages
 from workers.families import UnsupportedCheckpoint
+from workers.heart import Heart
 from workers.messages import Loading, Start, StartFailed
 from workers.stage import Build
 from workers.wire import Channel
@@ -62,7 +63,9 @@ def serve(channel: Channel, arenas: Arenas, build: Build) -> int:
         channel.drain()
         return 1
     channel.send(ready)
-    Worker(channel, vision, language).run()
+    worker = Worker(channel, vision, language)
+    with Heart(channel, worker.turn):
+        worker.run()
     channel.drain()
     return 0
 

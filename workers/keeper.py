@@ -11,6 +11,7 @@ from config.settings import WorkerSettings
 from workers.link import Launch, Link, describe_exit
 from workers.messages import (
     Abort,
+    Alive,
     DropPool,
     Encoded,
     EncodeJob,
@@ -27,6 +28,7 @@ from workers.messages import (
     Taken,
     Tokens,
 )
+from workers.vigil import Vigil
 
 MAX_RESTART_SECONDS = 30.0
 HEALTHY_SECONDS = 60.0
@@ -82,6 +84,7 @@ class Keeper:
         self._settings = settings
         self._listener = listener
         self._link: Link | None = None
+        self._vigil = Vigil(settings)
         self._ready_at: float | None = None
         self._failure = ""
         self._jobs: dict[str, None] = {}  # sent and not ended; a set that keeps order
@@ -175,14 +178,21 @@ class Keeper:
         else:
             self._link.send(self._start)
         limit = asyncio.get_running_loop().call_later(self._settings.start_seconds, self._expire)
+        self._vigil = Vigil(self._settings)
+        watch = asyncio.create_task(self._end_when_stuck())
         status = await self._link.wait_end()
         limit.cancel()
+        watch.cancel()
         ready_seconds = 0.0 if self._ready_at is None else time.monotonic() - self._ready_at
         place = "while loading" if self._ready_at is None else ""
         reason = self._failure or self._link.fault or f"{describe_exit(status)} {place}".strip()
         self._link = self._ready_at = None
         self._lose(reason)
         return ready_seconds
+
+    async def _end_when_stuck(self) -> None:
+        self._failure = await self._vigil.watch()
+        self.kill()
 
     def _expire(self) -> None:
         if self._ready_at is None:
@@ -210,8 +220,12 @@ class Keeper:
 
     def _receive(self, message: FromWorker) -> None:
         match message:
+            case Alive():
+                self._vigil.hear(message)
+                return
             case Ready():
                 self._facts, self._ready_at = message, time.monotonic()
+                self._vigil.hear(Alive(turn_seconds=0.0))
                 if not self.first_start.done():
                     self.first_start.set_result("")
             case StartFailed():

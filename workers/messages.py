@@ -188,6 +188,12 @@ class StartFailed(Frame, frozen=True, kw_only=True):
     message: str
 
 
+class Alive(Frame, frozen=True, kw_only=True):
+    """A sign of life, sent twice a second whatever the worker does."""
+
+    turn_seconds: float  # for how long the loop has been at its turn; 0 while it waits
+
+
 class Encoded(Frame, frozen=True, kw_only=True):
     """The embeddings of one image lie in the job's target region."""
 
@@ -289,6 +295,7 @@ FromWorker = (
     Loading
     | Ready
     | StartFailed
+    | Alive
     | PoolMapped
     | Encoded
     | Taken

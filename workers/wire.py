@@ -2,6 +2,7 @@
 
 import select
 import socket
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -66,8 +67,8 @@ class Splitter:
 class Channel:
     """A worker's end of its link: reads never block unless asked to wait, writes are bounded.
 
-    Owned by the worker's loop. `closed` turns true when the gateway is gone; from then on reads
-    give nothing and writes do nothing.
+    Owned by the worker's loop, beside which a thread may write. `closed` turns true when the
+    gateway is gone; from then on reads give nothing and writes do nothing.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -77,6 +78,7 @@ class Channel:
         self._connection = connection
         self._splitter = Splitter()
         self._backlog = bytearray()
+        self._writing = threading.Lock()
 
     def receive(self, *, wait: bool) -> list[bytes]:
         """Bodies of the frames that have come; with `wait`, sleep until the socket stirs.
@@ -86,7 +88,8 @@ class Channel:
         """
         if wait and not self.closed:
             self._poll(select.POLLIN | (select.POLLOUT if self._backlog else 0))
-        self._flush()
+        with self._writing:
+            self._flush()
         bodies: list[bytes] = []
         while chunk := self._read():
             bodies += self._splitter.feed(chunk)
@@ -95,20 +98,23 @@ class Channel:
     def send(self, message: Frame) -> None:
         """Write a message, or keep it for later while the gateway is slow to read.
 
-        Waits for the gateway once more than MAX_BACKLOG_BYTES are kept.
+        Waits for the gateway once more than MAX_BACKLOG_BYTES are kept. Any thread may call this.
         """
-        self._backlog += pack(message)
-        self._flush()
-        while len(self._backlog) > MAX_BACKLOG_BYTES:
-            self._poll(select.POLLOUT)
+        frame = pack(message)
+        with self._writing:
+            self._backlog += frame
             self._flush()
+            while len(self._backlog) > MAX_BACKLOG_BYTES:
+                self._poll(select.POLLOUT)
+                self._flush()
 
     def drain(self) -> None:
         """Wait until everything sent is on its way, or the gateway is gone."""
-        self._flush()
-        while self._backlog:
-            self._poll(select.POLLOUT)
+        with self._writing:
             self._flush()
+            while self._backlog:
+                self._poll(select.POLLOUT)
+                self._flush()
 
     def _poll(self, events: int) -> None:
         poll = select.poll()

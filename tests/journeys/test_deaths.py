@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 from tests.journeys.server import Server, running
-from tests.pictures import image_part, text_part
+from tests.pictures import ask, image_part
 
 pytestmark = pytest.mark.slow
 
@@ -30,9 +30,7 @@ def plain(colour: tuple[int, int, int], width: int) -> dict[str, Any]:
 
 
 def body(server: Server, *parts: dict[str, Any] | str, **fields: Any) -> dict[str, Any]:
-    content = [text_part(part) if isinstance(part, str) else part for part in parts]
-    messages = [{"role": "user", "content": content}]
-    return {"model": server.model, "messages": messages, "max_tokens": 40, **fields}
+    return ask(server.model, *parts, **({"max_tokens": 40} | fields))
 
 
 def answer_of(response: httpx.Response) -> str:
