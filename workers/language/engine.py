@@ -2,11 +2,13 @@
 
 import logging
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Literal
 
 import torch
 
+from workers import memory
 from workers.arena import Arenas
 from workers.families import Layout
 from workers.families.decoder import Decoder
@@ -18,7 +20,7 @@ from workers.language.prefix import BlockKeys
 from workers.language.prompts import JobRefused, Prompt, PromptReader
 from workers.language.runner import Runner, default_kv_tokens
 from workers.language.sampler import Choice, Sampler
-from workers.language.scheduler import Scheduler, Step
+from workers.language.scheduler import Scheduler, Slice, Step
 from workers.language.sequence import Sequence
 from workers.messages import (
     Failed,
@@ -169,17 +171,38 @@ class Engine:
         for sequence in [each for each in self._sequences.values() if each.deadline <= now]:
             self._fail(sequence, "deadline", "the time limit of the request ran out")
 
-    def _advance(self, step: Step) -> None:
-        """Run a step; a fault in it ends its sequences and nothing else."""
+    def _advance(self, step: Step) -> bool:
+        """Run a step; a fault in it ends its sequences and nothing else. Whether it went well."""
         try:
             self._compute(step)
         except torch.AcceleratorError:
             raise  # nothing works on the device any more; a new process may do better
-        except Exception:
+        except Exception as fault:
             logger.exception("a step of %d sequences failed", len(step.slices))
-            for piece in step.slices:
-                if piece.sequence.job_id in self._sequences:
-                    self._fail(piece.sequence, "internal", "the engine failed while answering")
+            if not memory.is_short(fault):
+                self._fail_all(step.slices, "internal", "the engine failed while answering")
+            elif len(step.slices) > 1:
+                self._advance_singly(step)
+            else:
+                self._fail_all(step.slices, "out_of_memory", "too little memory to go on")
+            return False
+        return True
+
+    def _advance_singly(self, step: Step) -> None:
+        """Run a step one sequence at a time, so that only what is too large by itself ends."""
+        memory.give_back()
+        empty: set[int] = set()  # blocks that should have been filled, and maybe were shared
+        for piece in step.slices:
+            blocks = piece.sequence.block_ids.copy()
+            if not empty.isdisjoint(blocks):
+                self._fail_all([piece], "out_of_memory", "what it shares could not be computed")
+            elif not self._advance(Step((piece,), step.dirty_blocks)):
+                empty.update(blocks[piece.start // self._blocks.block_tokens :])
+
+    def _fail_all(self, slices: Iterable[Slice], kind: FailKind, message: str) -> None:
+        for piece in slices:
+            if piece.sequence.job_id in self._sequences:
+                self._fail(piece.sequence, kind, message)
 
     def _compute(self, step: Step) -> None:
         if step.dirty_blocks:
