@@ -5,10 +5,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 from pydantic.fields import FieldInfo
 
 from config.domains import parse_domains
+from config.limits import LimitSettings
+from config.section import Section
 from config.workers import WorkerSpec, parse_workers
 
 PREFIX = "FOVEA_"
@@ -37,12 +39,6 @@ def _check_folder(text: str) -> str:
     return text
 
 
-class Section(BaseModel):
-    """Settings that belong together; each field is read from FOVEA_ plus its name in capitals."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
 class ServerSettings(Section):
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
@@ -56,12 +52,20 @@ class ServerSettings(Section):
         64 * MEBIBYTE, ge=1024, description="Largest request body, in bytes."
     )
     max_running_requests: int = Field(
-        256, ge=1, description="Requests in work at once; more are refused with 429."
+        256,
+        ge=1,
+        description=(
+            "Requests in work at once, each counted once for every choice; more are refused with "
+            "429."
+        ),
     )
     max_bytes_in_flight: int = Field(
         512 * MEBIBYTE,
         ge=MEBIBYTE,
-        description="Bytes of bodies and encoded images held by all requests; more is a 429.",
+        description=(
+            "Bytes of bodies and encoded images held by all requests, less 64 KiB for each; more "
+            "is a 429."
+        ),
     )
     body_seconds: float = Field(
         60.0, gt=0, description="Time a client gets to send its request body, in seconds; then 408."
@@ -233,6 +237,7 @@ class Settings(Section):
     """Everything that can be set, read once at start and passed in by section."""
 
     server: ServerSettings = ServerSettings()
+    limits: LimitSettings = LimitSettings()
     model: ModelSettings = ModelSettings()
     workers: WorkerSettings = WorkerSettings()
     images: ImageSettings = ImageSettings()

@@ -11,6 +11,7 @@ Messages name the field, the limit and the value given, and never hold an addres
 path, or more than a few characters of the caller's data.
 """
 
+import math
 from typing import Any, Literal
 
 Stage = Literal["fetch", "header", "decode", "limit", "encode"]
@@ -168,6 +169,18 @@ class Overloaded(BusyError):
 
     code = "overloaded"
     retry_after_seconds = 1
+    hit: dict[str, str | int] | None = None  # the limit, as error bodies tell it
+
+    @classmethod
+    def by(cls, name: str, value: int, limit: int, retry_seconds: float = 1.0) -> "Overloaded":
+        """Refuse by a limit: the name of its setting, what is in work, and how much may be."""
+        error = cls(f"{value} are in work; the limit {name} is {limit}")
+        error.hit = {"name": name, "value": value, "limit": limit}
+        error.retry_after_seconds = math.ceil(retry_seconds)
+        return error
+
+    def extra(self) -> dict[str, Any]:
+        return {"limit": self.hit} if self.hit else {}
 
 
 class DeadlinePassed(BusyError):

@@ -112,8 +112,10 @@ class Exchange:
             if body is None:
                 return
             cleanup.callback(asyncio.create_task(self._watch(gone)).cancel)
+            permit.look_at(body)
             prompt = await self._parse(body)
             del body
+            permit.expect(prompt.num_choices, len(prompt.images))
             inline = [image.source for image in prompt.images if isinstance(image.source, bytes)]
             permit.keep(sum(len(source) for source in inline))
             await self._answer(Journey(self._services, prompt, permit), prompt, cleanup)

@@ -55,6 +55,7 @@ class Journey:
         self._num_starts += 1
         with ExitStack() as desk:
             entries, seats = await self._services.encoder.obtain(pictures, self._job_id, desk)
+            self._permit.finish_images()
             self._learn_names(pictures)
             share = Share(seats)
             desk.pop_all()  # the seats are the share's, which jobs hold until they need it no more
@@ -76,7 +77,10 @@ class Journey:
 
     async def _read(self) -> tuple[list[Picture], PromptTokens]:
         pictures = await together(self._look(image) for image in self._prompt.images)
-        return pictures, await self._tokenise(tuple(picture.task.plan for picture in pictures))
+        tokens = await self._tokenise(tuple(picture.task.plan for picture in pictures))
+        num_tokens = tokens.num_tokens + self._prompt.num_choices * tokens.sampling.max_tokens
+        self._permit.demand(num_tokens, self._services.kv_cache_tokens())
+        return pictures, tokens
 
     async def _look(self, image: ImageRef) -> Picture:
         if image.source is None:
@@ -97,6 +101,7 @@ class Journey:
                 self._prompt.request_id, read_header, source, services.settings.images
             )
         services.metrics.image_pixels.inc(header.width * header.height)
+        self._permit.measure(header.width * header.height)
         return await self._picture(source, header, FILE)
 
     async def _look_at_tensors(self, file: SourceImage) -> Picture:

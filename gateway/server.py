@@ -167,7 +167,7 @@ class Gateway:
             or settings.model.model.resolve().name,
             backend=image_backend(specs, settings.images),
             metrics=metrics,
-            admission=Admission(settings.server),
+            admission=Admission(settings.server, settings.limits),
             fetcher=Fetcher(settings.images),
             decode_pool=decode_pool,
             pool=self._pool,

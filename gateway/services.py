@@ -65,6 +65,10 @@ class Services:
             raise NotReady("no worker with the role language is ready")
         return min(engine.max_context_tokens for engine in engines)
 
+    def kv_cache_tokens(self) -> int:
+        """Tokens that the KV caches of all ready engines hold together."""
+        return sum(view.kv_cache_tokens for view in self.pool.fleet().holding("language"))
+
     def sample_gauges(self) -> None:
         """Bring the gauges up to date that no event carries."""
         self.metrics.fenced.set(self.dispatcher.fence.num_fenced)
