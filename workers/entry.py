@@ -13,6 +13,7 @@ import msgspec
 
 from config.logs import set_up_logs
 from workers.arena import Arenas
+from workers.beside import Beside
 from workers.build import CannotStart, build_stages
 from workers.families import UnsupportedCheckpoint
 from workers.heart import Heart
@@ -63,8 +64,12 @@ def serve(channel: Channel, arenas: Arenas, build: Build) -> int:
         channel.drain()
         return 1
     channel.send(ready)
+    turns = []
+    if start.device == "cpu" and vision is not None and language is not None:
+        vision = Beside(vision, channel.ring)
+        turns.append(vision.turn)
     worker = Worker(channel, vision, language)
-    with Heart(channel, worker.turn):
+    with Heart(channel, [worker.turn, *turns]):
         worker.run()
     channel.drain()
     return 0

@@ -1,10 +1,11 @@
-"""Signs of life: a thread of the worker tells the gateway for how long the loop has been at a turn.
+"""Signs of life: a thread of the worker tells the gateway for how long it has been at one thing.
 
 The thread goes on while a model computes, so a long pass is told from a process that stands still.
 """
 
 import threading
 import time
+from collections.abc import Sequence
 from types import TracebackType
 
 from workers.messages import Alive
@@ -37,9 +38,12 @@ class Turn:
 class Heart:
     """Beats inside its `with` block. Owned by the main of the process."""
 
-    def __init__(self, channel: Channel, turn: Turn, beat_seconds: float = BEAT_SECONDS) -> None:
+    def __init__(
+        self, channel: Channel, turns: Sequence[Turn], beat_seconds: float = BEAT_SECONDS
+    ) -> None:
+        """`turns` are those of all threads that work."""
         self._channel = channel
-        self._turn = turn
+        self._turns = turns
         self._beat_seconds = beat_seconds
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heart", daemon=True)
@@ -58,4 +62,4 @@ class Heart:
 
     def _run(self) -> None:
         while not self._stopped.wait(self._beat_seconds) and not self._channel.closed:
-            self._channel.send(Alive(turn_seconds=self._turn.seconds))
+            self._channel.send(Alive(turn_seconds=max(turn.seconds for turn in self._turns)))

@@ -1,5 +1,7 @@
 """Frames of four length bytes and msgpack: messages in, bytes out, and back again."""
 
+import contextlib
+import os
 import select
 import socket
 import threading
@@ -79,15 +81,19 @@ class Channel:
         self._splitter = Splitter()
         self._backlog = bytearray()
         self._writing = threading.Lock()
+        self._bell, self._rope = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def receive(self, *, wait: bool) -> list[bytes]:
-        """Bodies of the frames that have come; with `wait`, sleep until the socket stirs.
+        """Bodies of the frames that have come; with `wait`, sleep until the socket stirs, or the
+        bell rings.
 
         Raises:
             FrameTooLong: see `Splitter.feed`.
         """
         if wait and not self.closed:
-            self._poll(select.POLLIN | (select.POLLOUT if self._backlog else 0))
+            self._poll(select.POLLIN | (select.POLLOUT if self._backlog else 0), self._bell)
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._bell, _CHUNK_BYTES)
         with self._writing:
             self._flush()
         bodies: list[bytes] = []
@@ -108,6 +114,11 @@ class Channel:
                 self._poll(select.POLLOUT)
                 self._flush()
 
+    def ring(self) -> None:
+        """End a wait in `receive`, now or the next one. Any thread may call this."""
+        with contextlib.suppress(BlockingIOError):  # it rings already
+            os.write(self._rope, b"!")
+
     def drain(self) -> None:
         """Wait until everything sent is on its way, or the gateway is gone."""
         with self._writing:
@@ -116,9 +127,11 @@ class Channel:
                 self._poll(select.POLLOUT)
                 self._flush()
 
-    def _poll(self, events: int) -> None:
+    def _poll(self, events: int, bell: int | None = None) -> None:
         poll = select.poll()
         poll.register(self._connection, events)
+        if bell is not None:
+            poll.register(bell, select.POLLIN)
         poll.poll()
 
     def _read(self) -> bytes:
