@@ -27,6 +27,7 @@ from gateway.payload import PayloadRule, image_backend
 from gateway.progress import LoadProgress
 from gateway.protocol import Http1
 from gateway.services import Services
+from gateway.weights import check_weights
 from workers.devices import can_reach, count_gpus
 from workers.messages import FromWorker, Loading, Ready, StartFailed
 from workers.pool import Pool
@@ -154,6 +155,7 @@ class Gateway:
         settings = self._settings
         metrics = Metrics(tuple(view.name for view in self._pool.fleet().workers))
         checkpoint = load_checkpoint(settings.model.model)
+        check_weights(settings.model.model)
         _check_context(settings.model.max_context_tokens, checkpoint.layout.max_context_tokens)
         dispatcher = Dispatcher(self._pool, metrics, settings.workers.fence_seconds)
         decode_pool = DecodePool(settings.images.decode_threads)

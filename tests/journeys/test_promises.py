@@ -4,7 +4,6 @@ import concurrent.futures
 import os
 import signal
 import socket
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ import openai
 import orjson
 import pytest
 
-from tests.journeys.server import Server, running, start
+from tests.journeys.server import Server, refused_start, running
 from tests.pictures import draw_shape, image_part, noise, text_part
 
 pytestmark = pytest.mark.slow
@@ -255,18 +254,6 @@ def test_a_request_out_of_time_is_504() -> None:
         assert response.status_code == 504
         assert response.json()["error"]["code"] == "deadline_passed"
         all_given_back(server)
-
-
-def refused_start(**settings: str | int | Path) -> str:
-    process = start(**settings)
-    try:
-        output, _ = process.communicate(timeout=60)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        raise
-    assert process.returncode == 1
-    assert "Traceback" not in output
-    return output
 
 
 def test_a_start_that_cannot_work_says_why(tmp_path: Path) -> None:
