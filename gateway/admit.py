@@ -70,7 +70,7 @@ class Permit:
     admission: Admission
     num_choices: int = 1
     num_bytes: int = 0
-    num_images: int = 0
+    num_with_images: int = 0  # of the choices; 0 or all
     num_pixels: int = 0
     num_tokens: int = 0
     released: bool = False
@@ -95,13 +95,14 @@ class Permit:
         self.admission.num_bytes += self._counted_bytes - before
 
     def look_at(self, body: bytes) -> None:
-        """Refuse a body that is going to ask for images where these are not let in.
+        """Count a body that looks as if it had images, which reading it may have to wait to tell.
 
         Raises:
-            Overloaded: they are not, and the body looks as if it had some.
+            Overloaded: requests with images are not let in now.
         """
         if len(body) > _SEARCHED_BYTES or any(mark in body for mark in _MARKS):
             self.admission.check_images()
+            self._count_images(1, 1)
 
     def expect(self, num_choices: int, num_images: int) -> None:
         """Count the choices and images that the body asks for.
@@ -113,12 +114,11 @@ class Permit:
         limit = self.admission.settings.max_running_requests
         if running + more > limit and running > 1:  # by itself a request is let in
             raise Overloaded.by("max_running_requests", running, limit)
-        if num_images:
+        if num_images and not self.num_with_images:
             self.admission.check_images()
-            self.admission.num_with_images += num_choices
         self.admission.num_running += more
-        self.num_choices, self.num_images = num_choices, num_images
-        self._count_pixels(num_images * ASSUMED_PIXELS)
+        self.num_choices = num_choices
+        self._count_images(num_choices if num_images else 0, num_images)
 
     def measure(self, num_pixels: int) -> None:
         """One image has turned out to be so large."""
@@ -148,14 +148,18 @@ class Permit:
             return
         self.released = True
         self.keep(0)
-        self._count_pixels(-self.num_pixels)
+        self._count_images(0, 0)
         self.admission.num_running -= self.num_choices
-        self.admission.num_with_images -= self.num_choices if self.num_images else 0
         self.admission.num_tokens -= self.num_tokens
 
     @property
     def _counted_bytes(self) -> int:
         return max(0, self.num_bytes - SMALL_BYTES)
+
+    def _count_images(self, num_with_images: int, num_images: int) -> None:
+        self.admission.num_with_images += num_with_images - self.num_with_images
+        self.num_with_images = num_with_images
+        self._count_pixels(num_images * ASSUMED_PIXELS - self.num_pixels)
 
     def _count_pixels(self, num_pixels: int) -> None:
         self.num_pixels += num_pixels

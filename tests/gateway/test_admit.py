@@ -103,14 +103,20 @@ def test_images_are_let_in_until_their_pixels_are_too_many() -> None:
 
 
 @pytest.mark.parametrize("mark", ['"image_url"', '"image_tensors"'])
-def test_where_images_are_not_let_in_a_body_with_one_is_refused_unread(mark: str) -> None:
+def test_a_body_with_images_counts_and_is_refused_before_it_is_read(mark: str) -> None:
     admission = Admission(ServerSettings(), LimitSettings(max_image_requests=1))
     first, text, images = (admission.admit() for _ in range(3))
-    images.look_at(f"{{{mark}: 1}}".encode())
-    first.expect(1, 1)
+    body = f"{{{mark}: 1}}".encode()
+    first.look_at(body)
     text.look_at(b'{"text": "an image_url"}')
     with pytest.raises(Overloaded, match="max_image_requests"):
-        images.look_at(f"{{{mark}: 1}}".encode())
+        images.look_at(body)
+    first.expect(1, 0)  # it had none after all
+    images.look_at(body)
+    images.expect(2, 3)
+    assert (admission.num_with_images, admission.num_pixels) == (2, 3 * ASSUMED_PIXELS)
+    images.release()
+    assert (admission.num_with_images, admission.num_pixels) == (0, 0)
 
 
 def test_how_long_to_wait_is_told_by_how_fast_images_were_done_lately() -> None:
