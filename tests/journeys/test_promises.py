@@ -82,9 +82,10 @@ def test_a_client_that_leaves_frees_its_work(own: Server, streamed: bool) -> Non
 
 def test_what_a_killed_engine_had_begun_is_answered_by_the_next_one(own: Server) -> None:
     engine = max(own.workers())
-    wanted = own.post(long_body(own, streamed=False)).json()["choices"]
+    asked = long_body(own, tokens=300, streamed=False)
+    wanted = own.post(asked).json()["choices"]
     with concurrent.futures.ThreadPoolExecutor(1) as threads:
-        waiting = threads.submit(own.post, long_body(own, streamed=False))
+        waiting = threads.submit(own.post, asked)
         own.wait_for("fovea_worker_running", 1)
         os.kill(engine, signal.SIGKILL)
         response = waiting.result(timeout=60)
