@@ -8,8 +8,9 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, ValidationError
 from pydantic.fields import FieldInfo
 
+from config.compute import EngineSettings, VisionSettings
 from config.domains import parse_domains
-from config.limits import LimitSettings
+from config.limits import ClientSettings, LimitSettings
 from config.section import Section
 from config.workers import WorkerSpec, parse_workers
 
@@ -44,6 +45,13 @@ class ServerSettings(Section):
     port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     served_model_name: str = Field(
         "", description="Name in /v1/models and responses; empty: the checkpoint folder's name."
+    )
+    api_keys_file: str = Field(
+        "",
+        description=(
+            "File of API keys that are let in, see `fovea key`; read again when it changes. "
+            "Empty: everybody is."
+        ),
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Least severe log line that is written."
@@ -161,6 +169,17 @@ class ImageSettings(Section):
         64_000_000, ge=1, description="Width times height of one image, in pixels."
     )
     max_image_side: int = Field(16_384, ge=1, description="Longer side of one image, in pixels.")
+    max_resized_pixels: int = Field(
+        0,
+        ge=0,
+        description=(
+            "Pixels that an image keeps for the model, whatever the caller asks for; "
+            "0: what the checkpoint allows."
+        ),
+    )
+    low_detail_pixels: int = Field(
+        262_144, ge=1, description="Pixels that an image with detail low keeps for the model."
+    )
     allow_tensor_inputs: bool = Field(
         False, description="Take patches and embeddings from callers in place of images."
     )
@@ -195,49 +214,12 @@ class ImageSettings(Section):
     )
 
 
-class VisionSettings(Section):
-    max_vision_batch_patches: int = Field(
-        0,
-        ge=0,
-        description=(
-            "Patches that one pass of the vision tower takes; a larger image goes alone. "
-            "0: 16384 on a GPU, 2048 on a CPU."
-        ),
-    )
-
-    embedding_cache_share: float = Field(
-        0.5,
-        ge=0,
-        le=1,
-        description=(
-            "Share of the memory for embeddings (the worker's shared memory, or with cuda_ipc its "
-            "pool) that keeps them for requests to come; 0 keeps none."
-        ),
-    )
-
-
-class EngineSettings(Section):
-    kv_cache_tokens: int = Field(
-        0, ge=0, description="Tokens that the KV cache holds; 0: from the device's free memory."
-    )
-    kv_block_tokens: int = Field(16, ge=1, le=1024, description="Tokens in one KV block.")
-    max_step_tokens: int = Field(
-        2048,
-        ge=1,
-        description="Tokens that one engine step computes; longer prompts take several steps.",
-    )
-    max_step_sequences: int = Field(128, ge=1, description="Sequences that one engine step takes.")
-    prefix_cache: bool = Field(
-        True,
-        description="Keep what was computed of prompts and answers for prompts that begin alike.",
-    )
-
-
 class Settings(Section):
     """Everything that can be set, read once at start and passed in by section."""
 
     server: ServerSettings = ServerSettings()
     limits: LimitSettings = LimitSettings()
+    clients: ClientSettings = ClientSettings()
     model: ModelSettings = ModelSettings()
     workers: WorkerSettings = WorkerSettings()
     images: ImageSettings = ImageSettings()

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from config.limits import LimitSettings
 from config.settings import ServerSettings
 from gateway.errors import Overloaded
+from gateway.limits import Account
 from gateway.pace import Pace
 
 ASSUMED_PIXELS = 1 << 20  # of an image whose header was not read yet
@@ -35,15 +36,15 @@ class Admission:
     num_tokens: int = 0  # that prompts and answers may come to hold of the KV caches
     pace: Pace = field(default_factory=Pace)  # pixels that are done
 
-    def admit(self) -> "Permit":
-        """Take a place for one request.
+    def admit(self, account: Account) -> "Permit":
+        """Take a place for one request, which goes on this account.
 
         Raises:
             Overloaded: `max_running_requests` are in work.
         """
         self._check("max_running_requests", self.num_running, self.settings.max_running_requests)
         self.num_running += 1
-        return Permit(self)
+        return Permit(self, account)
 
     def check_images(self) -> None:
         """Raise Overloaded where requests with images are not let in now."""
@@ -68,6 +69,7 @@ class Permit:
     """One request's place and what it holds. Owned by the request's task."""
 
     admission: Admission
+    account: Account
     num_choices: int = 1
     num_bytes: int = 0
     num_with_images: int = 0  # of the choices; 0 or all

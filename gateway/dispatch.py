@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from gateway.errors import (
     BadRequest,
@@ -11,7 +11,6 @@ from gateway.errors import (
     NotReady,
     OutOfMemory,
     Overloaded,
-    RequestFenced,
     ServeError,
     WorkerFailed,
     WorkerLost,
@@ -20,6 +19,7 @@ from gateway.fence import FENCE_SECONDS, INNOCENT, Fence, Key, prompt_key
 from gateway.lease import Lease, Share
 from gateway.metrics import Metrics
 from gateway.place import Candidate
+from gateway.ticket import Ticket
 from gateway.ward import Ward
 from workers.messages import (
     Abort,
@@ -29,8 +29,7 @@ from workers.messages import (
     Finished,
     FromWorker,
     GenerateJob,
-    Likelihood,
-    Region,
+    Missing,
     Started,
     Stats,
     Taken,
@@ -40,57 +39,10 @@ from workers.pool import OutboxFull, Pool
 from workers.ranges import Allocator
 
 _LOST = "the worker that held this request is gone; try again"
-_FENCED = "twice a worker died at work on this request; it is refused for {} s more"
 
 
 class Undecoded(Exception):
     """The owner could not read the image's file; it takes pixels instead."""
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """What arrived of an answer since the last look."""
-
-    token_ids: tuple[int, ...]
-    likelihoods: tuple[Likelihood, ...]  # one for each token if logprobs were asked for
-    end: Finished | Failed | None
-
-
-@dataclass(slots=True)
-class Ticket:
-    """One generate job under way; tokens pile up here, so a slow reader slows nobody.
-
-    Owned by the dispatcher, which alone fills it; the request's task alone reads it.
-    """
-
-    job_id: str
-    worker: int
-    share: Share | None  # of the embeddings
-    regions: tuple[Region, ...]  # of these
-    wake: asyncio.Event  # set whenever something arrives; several tickets may have it in common
-    key: Key = INNOCENT  # the prompt's, see `gateway.fence`
-    token_ids: list[int] = field(default_factory=list)
-    likelihoods: list[Likelihood] = field(default_factory=list)
-    num_cached_tokens: int = 0  # of the prompt; known when the first token comes
-    end: Finished | Failed | None = None
-
-    @property
-    def has_news(self) -> bool:
-        """Whether there is something to take."""
-        return bool(self.token_ids) or self.end is not None
-
-    def take(self) -> Batch:
-        """Take all there is."""
-        batch = Batch(tuple(self.token_ids), tuple(self.likelihoods), self.end)
-        self.token_ids.clear()
-        self.likelihoods.clear()
-        return batch
-
-    def release(self) -> None:
-        """Let the embeddings go; twice does nothing."""
-        share, self.share = self.share, None
-        if share is not None:
-            share.release()
 
 
 @dataclass(slots=True)
@@ -180,21 +132,16 @@ class Dispatcher:
             RequestFenced: the prompt is refused for now.
         """
         key = prompt_key(job)
-        self.check_fence(key)
+        self.fence.check_prompt(key)
         self._send(worker, job, key)
-        regions = tuple(span.embeddings.region for span in job.spans)
+        regions = tuple(each.embeddings.region for each in job.spans if each.embeddings is not None)
         ticket = Ticket(job.job_id, worker, share.hold(), regions, wake, key)
         self._tickets[job.job_id] = ticket
         return ticket
 
-    def check_fence(self, key: Key) -> None:
-        """Raise RequestFenced if workers died of the prompt lately."""
-        if seconds := self.fence.seconds_left(key):
-            raise RequestFenced(_FENCED.format(seconds))
-
     def close(self, ticket: Ticket) -> None:
         """Stop a job that nobody reads any more; never awaits, and twice does nothing."""
-        if ticket.end is None and ticket.job_id in self._tickets:
+        if self._tickets.get(ticket.job_id) is ticket:
             self._abort(ticket.worker, ticket.job_id)
 
     def on_event(self, worker: int, event: FromWorker) -> None:
@@ -205,21 +152,29 @@ class Dispatcher:
                 self._encoded(event)
             case Failed():
                 self._failed(event)
-            case Tokens() if event.job_id in self._tickets:
-                ticket = self._tickets[event.job_id]
+            case Stats():
+                self._show_stats(worker, event)
+            case Taken() | Started() | Tokens() | Finished() | Missing():
+                ticket = self._tickets.get(event.job_id)
+                if ticket is not None:
+                    self._tell(ticket, event)
+            case _:
+                pass
+
+    def _tell(self, ticket: Ticket, event: Taken | Started | Tokens | Finished | Missing) -> None:
+        match event:
+            case Taken():
+                self._taken(ticket, event)
+            case Started():
+                ticket.num_cached_tokens = event.num_cached_tokens
+            case Tokens():
                 ticket.token_ids.extend(event.token_ids)
                 ticket.likelihoods.extend(event.likelihoods)
                 ticket.wake.set()
-            case Started() if event.job_id in self._tickets:
-                self._tickets[event.job_id].num_cached_tokens = event.num_cached_tokens
-            case Taken() if event.job_id in self._tickets:
-                self._taken(self._tickets[event.job_id], event)
-            case Finished() if event.job_id in self._tickets:
-                self._end(self._tickets[event.job_id], event)
-            case Stats():
-                self._show_stats(worker, event)
-            case _:
-                pass
+            case Finished():
+                self._end(ticket, event)
+            case Missing():
+                self._refused(ticket, event)
 
     def on_lost(self, worker: int) -> None:
         """A worker died, and the last events of the jobs that it held were taken."""
@@ -256,6 +211,8 @@ class Dispatcher:
         """The engine has its embeddings; those that it reads in place stay to the end."""
         if event.is_copied:
             ticket.release()
+        ticket.missing = ()
+        ticket.wake.set()
         if ticket.regions:
             self._metrics.stage_seconds.labels("transfer").observe(event.transfer_seconds)
         for region in ticket.regions:
@@ -263,6 +220,13 @@ class Dispatcher:
             if region.arena == ticket.worker and not event.is_copied:
                 way = "same_process"
             self._metrics.embedding_bytes.labels(way).inc(region.num_bytes)
+
+    def _refused(self, ticket: Ticket, event: Missing) -> None:
+        """The job is over, but its request may offer it again."""
+        del self._tickets[ticket.job_id]
+        ticket.release()
+        ticket.missing = event.starts
+        ticket.wake.set()
 
     def _failed(self, event: Failed) -> None:
         encoding = self._encodings.pop(event.job_id, None)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
 
+from gateway.errors import CallerError, ImageRejected
 from workers.messages import GenerateJob
 
 FENCE_SECONDS = 300.0
@@ -15,6 +16,24 @@ SUSPICION_SECONDS = 3600.0
 
 Key = bytes  # of what a job is about: an image's source digest, or `prompt_key`
 INNOCENT: Key = b""  # never under suspicion
+
+
+class RequestFenced(CallerError):
+    """The prompt was in flight, by itself at last, when workers died twice.
+
+    That does not prove the caller's fault, but a 5xx would be sent again by clients and balancers,
+    and would end one replica after the other.
+    """
+
+    status = 422
+    code = "request_fenced"
+
+
+class ImageFenced(ImageRejected):
+    """The same of an image that was being encoded."""
+
+    status = 422
+    code = "image_fenced"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +76,23 @@ class Fence:
         """For how many more seconds a key is refused, rounded up; 0 if it is let in."""
         record = self._records.get(key)
         return 0 if record is None else max(0, math.ceil(record.fenced_until - self._clock()))
+
+    def check_prompt(self, key: Key) -> None:
+        """Raise RequestFenced if workers died of the prompt lately."""
+        if seconds := self.seconds_left(key):
+            raise RequestFenced(
+                f"twice a worker died at work on this request; it is refused for {seconds} s more"
+            )
+
+    def check_image(self, key: Key, index: int, param: str) -> None:
+        """Raise ImageFenced if workers died of the image lately; `param` is the field it is in."""
+        if seconds := self.seconds_left(key):
+            raise ImageFenced(
+                f"twice a worker died while it was encoded; it is refused for {seconds} s more",
+                index=index,
+                stage="encode",
+                param=param,
+            )
 
     def judge(self, present: Iterable[Key], tried: Key) -> Key:
         """Take note of a worker's death.

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from gateway.decode_pool import DecodePool
 from gateway.dispatch import Dispatcher, Undecoded
 from gateway.embeddings import EmbeddingStore, Entry
-from gateway.errors import BadRequest, ImageFenced, ImageRejected, WorkerLost
+from gateway.errors import BadRequest, ImageRejected, WorkerLost
 from gateway.fetch import SourceImage
 from gateway.header import ImageHeader
 from gateway.lease import Lease
@@ -177,13 +177,8 @@ class Pilot:
 
     def check_fence(self, picture: Picture) -> None:
         """Raise ImageFenced if workers died of the image lately."""
-        if seconds := self._dispatcher.fence.seconds_left(picture.task.digest):
-            raise ImageFenced(
-                f"twice a worker died while it was encoded; it is refused for {seconds} s more",
-                index=picture.source.index,
-                stage="encode",
-                param=picture.source.param,
-            )
+        source = picture.source
+        self._dispatcher.fence.check_image(picture.task.digest, source.index, source.param)
 
     async def fly(self, flight: Flight, request_id: str) -> Encoded:
         """Decode the image in its request's turn, and have its owner encode it.

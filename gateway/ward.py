@@ -9,7 +9,7 @@ import msgspec
 
 from gateway.fence import INNOCENT, Fence, Key
 from workers.keeper import Job
-from workers.messages import Encoded, Failed, Finished, FromWorker, Tokens
+from workers.messages import Encoded, Failed, Finished, FromWorker, LastEvent, Tokens
 from workers.pool import OutboxFull, Pool
 from workers.wire import FrameTooLong
 
@@ -103,7 +103,7 @@ class Ward:
                 self._look_at_trial(worker, event)
             case Failed(kind="lost"):
                 return self._mourn(worker, event)
-            case Encoded() | Finished() | Failed():
+            case _ if isinstance(event, LastEvent):
                 self._leave(worker, event)
         return event
 
@@ -139,7 +139,7 @@ class Ward:
             return event
         return msgspec.structs.replace(event, kind="gone")
 
-    def _leave(self, worker: int, event: Encoded | Finished | Failed) -> None:
+    def _leave(self, worker: int, event: LastEvent) -> None:
         room = self._room(worker)
         key = room.present.pop(event.job_id, INNOCENT)
         if isinstance(event, Encoded) or (isinstance(event, Finished) and event.reason != "abort"):

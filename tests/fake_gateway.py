@@ -8,7 +8,8 @@ import uvloop
 from config.logs import set_up_logs
 from config.settings import load_settings
 from config.workers import WorkerSpec
-from gateway.server import Gateway, listen
+from gateway.server import Gateway
+from gateway.sockets import listen
 from tests.fakes import FAKE_COMMAND
 from workers.pool import Pool
 
@@ -22,6 +23,7 @@ class FakeGateway(Gateway):
             specs,
             on_event=self._on_event,
             on_lost=self._on_lost,
+            vocabulary=self._checkpoint.vocabulary(),
             command=FAKE_COMMAND,
         )
 

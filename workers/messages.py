@@ -2,14 +2,14 @@
 
 The gateway alone allots the bytes of arenas and feature pools: a job names the region where its
 pixels lie and the region where its embeddings belong, so nothing has to be released when a worker
-dies. Only `Abort` travels against the stream. Jobs end in exactly one `Encoded`, `Finished` or
-`Failed`.
+dies. Only `Abort` travels against the stream. Jobs end in exactly one `LastEvent`.
 """
 
 from typing import Literal
 
 import msgspec
 
+from workers.fail_kind import FailKind
 from workers.families.plan import ImagePlan
 from workers.sampling import Sampling
 
@@ -86,8 +86,16 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
     start: int  # index of the first token in the prompt
     num_tokens: int
     grid: tuple[int, int, int]  # as in the plan, before merging
-    embeddings: TensorRef  # [1 + deepstack levels, num_tokens, hidden]
+    # [1 + deepstack levels, num_tokens, hidden]; None: the engine may know the image without
+    embeddings: TensorRef | None
     identity: bytes  # the image's feature digest: equal for equal input of the tower only
+
+
+class Vocabulary(msgspec.Struct, frozen=True):
+    """How tokens are spelt, for an engine that keeps answers to a grammar."""
+
+    spellings: tuple[bytes, ...]  # by token id; need not be whole characters
+    control_ids: tuple[int, ...]  # those that are no text, though they are spelt like some
 
 
 # ---- gateway to worker
@@ -114,6 +122,7 @@ class Start(Frame, frozen=True, kw_only=True):
     max_step_sequences: int
     prefix_cache: bool  # keep keys and values for prompts that begin alike
     digest_key: bytes  # secret of this gateway process, 32 bytes; equal in all workers
+    vocabulary: Vocabulary  # empty for a worker without the role language
 
 
 class EncodeJob(Frame, frozen=True, kw_only=True):
@@ -189,9 +198,9 @@ class StartFailed(Frame, frozen=True, kw_only=True):
 
 
 class Alive(Frame, frozen=True, kw_only=True):
-    """A sign of life, sent twice a second whatever the worker does."""
+    """A sign of life, and for how long the worker has been at one thing; 0 while it waits."""
 
-    turn_seconds: float  # for how long the loop has been at its turn; 0 while it waits
+    turn_seconds: float
 
 
 class Encoded(Frame, frozen=True, kw_only=True):
@@ -258,26 +267,22 @@ class Finished(Frame, frozen=True, kw_only=True):
     num_completion_tokens: int  # an end-of-sequence token counts, as in the OpenAI API
 
 
-FailKind = Literal[
-    "bad_input", "not_finite", "undecoded", "deadline", "out_of_memory", "internal", "lost", "gone"
-]
-
-
 class Failed(Frame, frozen=True, kw_only=True):
-    """Last event of a job of either kind that did not go well.
-
-    bad_input is the caller's mistake; not_finite means that the model gave no finite scores, which
-    is the caller's mistake where embeddings came from callers, else a fault; undecoded means that
-    the owner could not read a JPEG file, and pixels should be sent instead; deadline means
-    seconds_left ran out; out_of_memory that there was no room to compute it; internal is a fault of
-    the worker, which goes on; lost means that the worker died which held the job (the pool makes
-    this message); gone that a worker died and the job has nothing to do with it: it was not begun,
-    or was not what the worker died of, or the owner of its embeddings died.
-    """
+    """Last event of a job of either kind that did not go well."""
 
     job_id: str
     kind: FailKind
     message: str
+
+
+class Missing(Frame, frozen=True, kw_only=True):
+    """Last event of a generate job that needs images which came without embeddings.
+
+    Nothing of the job is kept; it may be sent again, by the same id, with these embeddings.
+    """
+
+    job_id: str
+    starts: tuple[int, ...]  # of their spans, one or more; the other images are known
 
 
 class Stats(Frame, frozen=True, kw_only=True):
@@ -291,17 +296,6 @@ class Stats(Frame, frozen=True, kw_only=True):
 
 
 ToWorker = Start | EncodeJob | GenerateJob | Abort | MapPool | DropPool | Stop
-FromWorker = (
-    Loading
-    | Ready
-    | StartFailed
-    | Alive
-    | PoolMapped
-    | Encoded
-    | Taken
-    | Started
-    | Tokens
-    | Finished
-    | Failed
-    | Stats
-)
+LastEvent = Encoded | Finished | Failed | Missing  # of a job
+JobEvent = Taken | Started | Tokens | LastEvent
+FromWorker = Loading | Ready | StartFailed | Alive | PoolMapped | JobEvent | Stats

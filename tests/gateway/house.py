@@ -19,8 +19,18 @@ from gateway.metrics import Metrics
 from gateway.place import ImageTask
 from tests.plans import make_plan
 from workers.arena import Arena
+from workers.fail_kind import FailKind
 from workers.keeper import WorkerView
-from workers.messages import Abort, Encoded, EncodeJob, Failed, FailKind, Payload, Pixels, Region
+from workers.messages import (
+    Abort,
+    Encoded,
+    EncodeJob,
+    Failed,
+    GenerateJob,
+    Payload,
+    Pixels,
+    Region,
+)
 from workers.pool import Fleet, Pool
 from workers.ranges import Allocator
 
@@ -46,6 +56,7 @@ class Owners:
     arenas: tuple[Arena, ...]
     places: list[Allocator]  # of embeddings, by worker
     sent: list[tuple[int, EncodeJob]] = field(default_factory=list)
+    asked: list[GenerateJob] = field(default_factory=list)  # of the engine
     aborted: list[str] = field(default_factory=list)
     missing: set[int] = field(default_factory=set)  # workers that are not ready
 
@@ -72,9 +83,11 @@ class Owners:
     def arena(self, index: int) -> Arena:
         return self.arenas[index]
 
-    def send(self, index: int, message: EncodeJob | Abort) -> None:
+    def send(self, index: int, message: EncodeJob | GenerateJob | Abort) -> None:
         if isinstance(message, Abort):
             self.aborted.append(message.job_id)
+        elif isinstance(message, GenerateJob):
+            self.asked.append(message)
         else:
             self.sent.append((index, message))
 
@@ -110,7 +123,8 @@ class House:
         arenas = tuple(Arena(index, num_units * UNIT) for index in range(3))
         places = [self._new_pool(index) for index in range(3)] if self._pool_bytes else arenas
         self.owners = Owners(arenas, list(places))
-        metrics, pool = Metrics(), cast("Pool", self.owners)
+        self.metrics = metrics = Metrics()
+        pool = cast("Pool", self.owners)
         self.dispatcher = Dispatcher(pool, metrics)
         self.store = EmbeddingStore(self.owners.places, share, metrics)
         self.payloads = RawBytes()
@@ -133,6 +147,8 @@ class House:
     def fail(self, place: int, kind: FailKind) -> None:
         worker, job = self.owners.sent[place]
         self.dispatcher.on_event(worker, Failed(job_id=job.job_id, kind=kind, message="why"))
+        if kind == "lost":
+            self.dispatcher.on_lost(worker)
 
     def data_of(self, entry: Entry) -> bytes:
         return bytes(self.view(entry.tensor.region)).rstrip(b"\0")
@@ -150,6 +166,7 @@ class House:
         for worker, job in self.owners.sent:
             if worker == owner:
                 self.dispatcher.on_event(worker, Failed(job_id=job.job_id, kind="lost", message=""))
+        self.dispatcher.on_lost(owner)
         self.owners.places[owner].close()
         self.store.drop_lost(owner)
         self.owners.places[owner] = self._new_pool(owner)

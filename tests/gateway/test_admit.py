@@ -4,7 +4,11 @@ from config.limits import LimitSettings
 from config.settings import ServerSettings
 from gateway.admit import ASSUMED_PIXELS, SMALL_BYTES, Admission
 from gateway.errors import Overloaded
+from gateway.keys import KeyLimits
+from gateway.limits import Account
 from gateway.pace import Pace
+
+ACCOUNT = Account(b"", KeyLimits())
 
 
 class Clock:
@@ -16,18 +20,18 @@ class Clock:
 
 def test_a_request_over_the_limit_is_refused_with_both_numbers() -> None:
     admission = Admission(ServerSettings(max_running_requests=2))
-    first = admission.admit()
-    admission.admit()
+    first = admission.admit(ACCOUNT)
+    admission.admit(ACCOUNT)
     with pytest.raises(Overloaded, match="2 are in work; the limit max_running_requests is 2"):
-        admission.admit()
+        admission.admit(ACCOUNT)
     first.release()
-    admission.admit()
+    admission.admit(ACCOUNT)
 
 
 def test_bytes_are_bounded_over_all_requests_and_given_back() -> None:
     limit = 1 << 20
     admission = Admission(ServerSettings(max_bytes_in_flight=limit))
-    first, second = admission.admit(), admission.admit()
+    first, second = admission.admit(ACCOUNT), admission.admit(ACCOUNT)
     first.hold(SMALL_BYTES + limit - 10)
     second.hold(SMALL_BYTES)
     second.hold(10)
@@ -43,8 +47,8 @@ def test_bytes_are_bounded_over_all_requests_and_given_back() -> None:
 
 def test_small_bodies_get_in_whatever_large_ones_take_up() -> None:
     admission = Admission(ServerSettings(max_bytes_in_flight=1 << 20))
-    admission.admit().hold(SMALL_BYTES + (1 << 20))
-    small = admission.admit()
+    admission.admit(ACCOUNT).hold(SMALL_BYTES + (1 << 20))
+    small = admission.admit(ACCOUNT)
     small.hold(SMALL_BYTES - 1)
     small.hold(1)
     with pytest.raises(Overloaded):
@@ -53,15 +57,15 @@ def test_small_bodies_get_in_whatever_large_ones_take_up() -> None:
 
 def test_a_request_counts_once_for_each_of_its_choices() -> None:
     admission = Admission(ServerSettings(max_running_requests=4))
-    one, several = admission.admit(), admission.admit()
+    one, several = admission.admit(ACCOUNT), admission.admit(ACCOUNT)
     several.expect(3, 0)
     with pytest.raises(Overloaded) as refusal:
-        admission.admit()
+        admission.admit(ACCOUNT)
     assert refusal.value.extra() == {
         "limit": {"name": "max_running_requests", "value": 4, "limit": 4}
     }
     one.release()
-    late = admission.admit()
+    late = admission.admit(ACCOUNT)
     with pytest.raises(Overloaded):
         late.expect(2, 0)
     late.release()
@@ -71,27 +75,27 @@ def test_a_request_counts_once_for_each_of_its_choices() -> None:
 
 def test_a_request_with_more_choices_than_places_is_served_by_itself() -> None:
     admission = Admission(ServerSettings(max_running_requests=2))
-    admission.admit().expect(8, 0)
+    admission.admit(ACCOUNT).expect(8, 0)
 
 
 def test_requests_with_images_leave_a_quarter_of_the_places_to_text() -> None:
     admission = Admission(ServerSettings(max_running_requests=8))
     for _ in range(6):
-        admission.admit().expect(1, 2)
+        admission.admit(ACCOUNT).expect(1, 2)
     with pytest.raises(Overloaded, match="6 are in work; the limit max_image_requests is 6"):
-        admission.admit().expect(1, 1)
-    admission.admit().expect(1, 0)
+        admission.admit(ACCOUNT).expect(1, 1)
+    admission.admit(ACCOUNT).expect(1, 0)
 
 
 def test_images_are_let_in_until_their_pixels_are_too_many() -> None:
     admission = Admission(ServerSettings(), LimitSettings(max_queued_pixels=3 * ASSUMED_PIXELS))
-    first, second = admission.admit(), admission.admit()
+    first, second = admission.admit(ACCOUNT), admission.admit(ACCOUNT)
     first.expect(1, 2)
     first.measure(10)
     first.measure(2 * ASSUMED_PIXELS - 10)
     second.expect(1, 1)
     assert admission.num_pixels == 3 * ASSUMED_PIXELS
-    late = admission.admit()
+    late = admission.admit(ACCOUNT)
     with pytest.raises(Overloaded, match="max_queued_pixels"):
         late.expect(1, 1)
     first.finish_images()
@@ -105,7 +109,7 @@ def test_images_are_let_in_until_their_pixels_are_too_many() -> None:
 @pytest.mark.parametrize("mark", ['"image_url"', '"image_tensors"'])
 def test_a_body_with_images_counts_and_is_refused_before_it_is_read(mark: str) -> None:
     admission = Admission(ServerSettings(), LimitSettings(max_image_requests=1))
-    first, text, images = (admission.admit() for _ in range(3))
+    first, text, images = (admission.admit(ACCOUNT) for _ in range(3))
     body = f"{{{mark}: 1}}".encode()
     first.look_at(body)
     text.look_at(b'{"text": "an image_url"}')
@@ -122,17 +126,17 @@ def test_a_body_with_images_counts_and_is_refused_before_it_is_read(mark: str) -
 def test_how_long_to_wait_is_told_by_how_fast_images_were_done_lately() -> None:
     clock = Clock()
     admission = Admission(ServerSettings(), LimitSettings(max_queued_pixels=1), pace=Pace(clock))
-    done, waiting = admission.admit(), admission.admit()
+    done, waiting = admission.admit(ACCOUNT), admission.admit(ACCOUNT)
     done.expect(1, 1)
     done.finish_images()
     waiting.expect(1, 1)
     waiting.measure(4 * ASSUMED_PIXELS)
     with pytest.raises(Overloaded) as refusal:
-        admission.admit().expect(1, 1)
+        admission.admit(ACCOUNT).expect(1, 1)
     soon = refusal.value.retry_after_seconds
     clock.now += 5  # nothing is done any more
     with pytest.raises(Overloaded) as refusal:
-        admission.admit().expect(1, 1)
+        admission.admit(ACCOUNT).expect(1, 1)
     later = refusal.value.retry_after_seconds
     assert soon is not None
     assert later is not None
@@ -141,7 +145,7 @@ def test_how_long_to_wait_is_told_by_how_fast_images_were_done_lately() -> None:
 
 def test_prompts_and_answers_may_want_a_multiple_of_what_caches_hold() -> None:
     admission = Admission(ServerSettings(), LimitSettings(max_kv_demand=2))
-    first, second = admission.admit(), admission.admit()
+    first, second = admission.admit(ACCOUNT), admission.admit(ACCOUNT)
     first.demand(500, 100)  # by itself anything is let in
     with pytest.raises(Overloaded, match="500 are in work; the limit max_kv_demand is 200"):
         second.demand(1, 100)
@@ -153,7 +157,7 @@ def test_prompts_and_answers_may_want_a_multiple_of_what_caches_hold() -> None:
 
 def test_releasing_twice_gives_back_once() -> None:
     admission = Admission(ServerSettings())
-    permit, other = admission.admit(), admission.admit()
+    permit, other = admission.admit(ACCOUNT), admission.admit(ACCOUNT)
     permit.hold(SMALL_BYTES + 5)
     permit.release()
     permit.release()

@@ -1,4 +1,4 @@
-"""Continuous batching: `GenerateJob` in; `Taken`, `Started`, `Tokens` and one last event out."""
+"""Continuous batching: `GenerateJob` in; `Taken`, `Started`, `Tokens` and one `LastEvent` out."""
 
 import logging
 import time
@@ -10,11 +10,14 @@ import torch
 
 from workers import memory
 from workers.arena import Arenas
+from workers.fail_kind import FailKind
 from workers.families import Layout
 from workers.families.decoder import Decoder
 from workers.features import ELSEWHERE, Home
 from workers.language.blocks import BlockPool
 from workers.language.embeddings import EmbeddingReader
+from workers.language.forbidding import hold_late
+from workers.language.grammar import Fault, Grammars
 from workers.language.inputs import InputBuilder
 from workers.language.prefix import BlockKeys
 from workers.language.prompts import JobRefused, Prompt, PromptReader
@@ -22,21 +25,22 @@ from workers.language.runner import Runner, default_kv_tokens
 from workers.language.sampler import Choice, Sampler
 from workers.language.scheduler import Scheduler, Slice, Step
 from workers.language.sequence import Sequence
+from workers.language.singly import advance_singly
 from workers.messages import (
     Failed,
-    FailKind,
     Finished,
     FromWorker,
     GenerateJob,
     MapPool,
+    Missing,
     PoolMapped,
     Started,
-    Stats,
     Taken,
     Tokens,
 )
 
 STATS_SECONDS = 1.0
+HELD_SECONDS = 0.002  # how long a step without any tokens waits for grammars
 
 logger = logging.getLogger(__name__)
 
@@ -45,8 +49,8 @@ class Engine:
     """Answers many prompts at once, one step at a time.
 
     Not thread safe: one loop calls `put`, `abort` and `step`. Every job that was put ends in
-    exactly one `Finished` or `Failed`, which a later `step` returns. A prompt that begins like an
-    earlier one takes over what is known of it, images included.
+    exactly one `LastEvent`, which a later `step` returns. A prompt that begins like an earlier one
+    takes over what is known of it, images included: those need no embeddings.
     """
 
     def __init__(  # noqa: PLR0913 - the limits are the fields of `Start`, by name
@@ -62,6 +66,7 @@ class Engine:
         max_context_tokens: int,
         prefix_cache: bool,
         digest_key: bytes,
+        grammars: Grammars,
         home: Home = ELSEWHERE,
     ) -> None:
         """Allocate the KV cache; 0 means from free memory, and what the checkpoint allows."""
@@ -82,6 +87,7 @@ class Engine:
             self._blocks, max_step_tokens, max_step_sequences, num_blocks - num_longest
         )
         self._sampler = Sampler(max_step_sequences)
+        self._grammars = grammars
         self._prefix_cache = prefix_cache
         self._digest_key = digest_key
         self._sequences: dict[str, Sequence] = {}
@@ -97,23 +103,27 @@ class Engine:
     def put(self, job: GenerateJob) -> None:
         """Queue a job. Embeddings that it needs are copied before this returns, or read in place.
 
-        The latter are needed to the end, for a sequence that was preempted is computed anew.
+        The latter are needed to the end, for a sequence that was preempted is computed anew. What
+        known images gave is held to the end as well: their embeddings will be gone, if they came.
         """
         assert job.job_id not in self._sequences, f"job {job.job_id} was put twice"
         try:
             prompt = self._reader.read(job)
             sequence = self._sequence(job, prompt)
             num_known = self._scheduler.num_anchorable_tokens(sequence)
-            known = [span for span in job.spans if span.start + span.num_tokens <= num_known]
-            found = self._reader.read_pictures(job.spans[len(known) :])
+            needed = [span for span in job.spans if span.start + span.num_tokens > num_known]
+            missing = tuple(span.start for span in needed if span.embeddings is None)
+            if missing:
+                self._outbox.append(Missing(job_id=job.job_id, starts=missing))
+                return
+            found = self._reader.read_pictures(needed)
         except JobRefused as error:
             self._outbox.append(Failed(job_id=job.job_id, kind=error.kind, message=error.message))
             return
+        known = job.spans[: len(job.spans) - len(needed)]
         self._sequences[job.job_id] = sequence
         self._prompts[job.job_id] = replace(prompt, pictures=found.pictures)
-        # What the known images gave is held from now on: their embeddings will be gone.
-        num_anchored_tokens = known[-1].start + known[-1].num_tokens if known else 0
-        self._scheduler.add(sequence, num_anchored_tokens)
+        self._scheduler.add(sequence, known[-1].start + known[-1].num_tokens if known else 0)
         self._outbox.append(
             Taken(
                 job_id=job.job_id,
@@ -127,6 +137,7 @@ class Engine:
         keys = None
         if self._prefix_cache:
             keys = BlockKeys(self._digest_key, job.salt, job.spans, self._blocks.block_tokens)
+        grammar = job.sampling.grammar
         return Sequence(
             job_id=job.job_id,
             token_ids=prompt.token_ids.copy(),
@@ -135,6 +146,8 @@ class Engine:
             max_tokens=min(num_prompt_tokens + job.sampling.max_tokens, self.max_context_tokens),
             deadline=time.monotonic() + job.seconds_left,
             keys=keys,
+            follower=self._grammars.begin(grammar) if grammar else None,
+            is_held=bool(grammar),
         )
 
     def map_pool(self, message: MapPool) -> PoolMapped:
@@ -154,9 +167,12 @@ class Engine:
     def step(self) -> list[FromWorker]:
         """Compute the next tokens of as many sequences as fit; what there is to tell."""
         self._expire()
+        self._settle()
         step = self._scheduler.pick()
         if step is not None:
             self._advance(step)
+        elif self._sequences and not self._outbox:
+            self._grammars.wait(HELD_SECONDS)
         self._report()
         events, self._outbox = self._outbox, []
         return events
@@ -171,6 +187,19 @@ class Engine:
         for sequence in [each for each in self._sequences.values() if each.deadline <= now]:
             self._fail(sequence, "deadline", "the time limit of the request ran out")
 
+    def _settle(self) -> None:
+        """Let go on, or end, what was held until its grammar told what may follow."""
+        for sequence in list(self._sequences.values()):
+            if sequence.follower is None or not sequence.follower.is_ready:
+                continue
+            outlook = sequence.follower.outlook
+            if isinstance(outlook, Fault):
+                self._fail(sequence, outlook.kind, outlook.message)
+            elif outlook.is_over:
+                self._finish(sequence, "stop")
+            else:
+                sequence.is_held = False
+
     def _advance(self, step: Step) -> bool:
         """Run a step; a fault in it ends its sequences and nothing else. Whether it went well."""
         try:
@@ -179,25 +208,12 @@ class Engine:
             raise  # nothing works on the device any more; a new process may do better
         except Exception as fault:
             logger.exception("a step of %d sequences failed", len(step.slices))
-            if not memory.is_short(fault):
-                self._fail_all(step.slices, "internal", "the engine failed while answering")
-            elif len(step.slices) > 1:
-                self._advance_singly(step)
+            if memory.is_short(fault):
+                advance_singly(step, self._blocks.block_tokens, self._advance, self._fail_all)
             else:
-                self._fail_all(step.slices, "out_of_memory", "too little memory to go on")
+                self._fail_all(step.slices, "internal", "the engine failed while answering")
             return False
         return True
-
-    def _advance_singly(self, step: Step) -> None:
-        """Run a step one sequence at a time, so that only what is too large by itself ends."""
-        memory.give_back()
-        empty: set[int] = set()  # blocks that should have been filled, and maybe were shared
-        for piece in step.slices:
-            blocks = piece.sequence.block_ids.copy()
-            if not empty.isdisjoint(blocks):
-                self._fail_all([piece], "out_of_memory", "what it shares could not be computed")
-            elif not self._advance(Step((piece,), step.dirty_blocks)):
-                empty.update(blocks[piece.start // self._blocks.block_tokens :])
 
     def _fail_all(self, slices: Iterable[Slice], kind: FailKind, message: str) -> None:
         for piece in slices:
@@ -209,10 +225,18 @@ class Engine:
             self._runner.zero(step.dirty_blocks)
         tensors = self._builder.build(step, self._prompts)
         logits = self._runner.run(tensors)
-        choices = self._sampler.choose(logits, tensors.choosers) if tensors.choosers else []
+        hold_late(tensors.choosers, self._grammars)
         for piece in step.slices:
-            piece.sequence.num_computed_tokens = piece.end
-        for sequence, choice in zip(tensors.choosers, choices, strict=True):
+            is_withheld = piece.is_last and piece.sequence.is_held  # then computed once more
+            piece.sequence.num_computed_tokens = piece.end - is_withheld
+        rows = [row for row, each in enumerate(tensors.choosers) if not each.is_held]
+        if not rows:
+            return
+        choosers = tuple(tensors.choosers[row] for row in rows)
+        if len(choosers) < len(logits):
+            logits = logits[torch.tensor(rows, device=logits.device)]
+        choices = self._sampler.choose(logits, choosers)
+        for sequence, choice in zip(choosers, choices, strict=True):
             self._publish(sequence, choice)
 
     def _publish(self, sequence: Sequence, choice: Choice | None) -> None:
@@ -230,10 +254,13 @@ class Engine:
             self._outbox.append(_tokens(sequence, choice))
         if reason is not None:
             self._finish(sequence, reason)
+        elif sequence.follower is not None:
+            sequence.follower.advance(choice.token_id)
 
     def _finish(self, sequence: Sequence, reason: Literal["stop", "length", "abort"]) -> None:
         # The last logits were finite, so all keys and values behind them are.
-        self._forget(sequence, is_finite=reason != "abort")
+        is_seen = sequence.num_finite_tokens == sequence.num_computed_tokens
+        self._forget(sequence, is_finite=is_seen and reason != "abort")
         self._outbox.append(
             Finished(
                 job_id=sequence.job_id,
@@ -263,15 +290,7 @@ class Engine:
         elif now - self._reported_at < STATS_SECONDS:
             return
         self._reported_at = now
-        self._outbox.append(
-            Stats(
-                num_running=self._scheduler.num_running,
-                num_waiting=self._scheduler.num_waiting,
-                kv_used_tokens=self._blocks.num_held_tokens,
-                kv_cached_tokens=self._blocks.num_kept_tokens,
-                num_images_waiting=0,
-            )
-        )
+        self._outbox.append(self._scheduler.load())
 
 
 def _tokens(sequence: Sequence, choice: Choice) -> Tokens:

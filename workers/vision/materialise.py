@@ -16,8 +16,9 @@ from torch import Tensor
 
 from workers import memory
 from workers.arena import Arenas
+from workers.fail_kind import FailKind
 from workers.families.plan import ImagePlan
-from workers.messages import Embeddings, EncodeJob, FailKind, JpegBytes, Patches, Pixels
+from workers.messages import Embeddings, EncodeJob, JpegBytes, Patches, Pixels
 from workers.vision.batch import choose_batch
 from workers.vision.digest import Digester, embedding_frame, patch_frame, pixel_frame
 from workers.vision.encoder import Encoder

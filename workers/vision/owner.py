@@ -11,8 +11,9 @@ from torch import Tensor
 
 from workers import memory
 from workers.arena import Arenas
+from workers.fail_kind import FailKind
 from workers.features import OwnPool
-from workers.messages import Encoded, EncodeJob, Failed, FailKind, FromWorker, Patches
+from workers.messages import Encoded, EncodeJob, Failed, FromWorker, Patches
 from workers.vision.batch import choose_batch
 from workers.vision.encoder import Encoder
 from workers.vision.lookahead import Ahead, InLine, Materials, Preparation

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from workers.arena import Arenas
+from workers.fail_kind import FailKind
 from workers.families.plan import ImagePlan
 from workers.features import OwnPool
-from workers.messages import Embeddings, EncodeJob, FailKind, JpegBytes, Patches, Pixels, Region
+from workers.messages import Embeddings, EncodeJob, JpegBytes, Patches, Pixels, Region
 from workers.vision.encoder import Encoder
 
 
