@@ -125,7 +125,7 @@ class House:
         self.owners = Owners(arenas, list(places))
         self.metrics = metrics = Metrics()
         pool = cast("Pool", self.owners)
-        self.dispatcher = Dispatcher(pool, metrics)
+        self.dispatcher = Dispatcher(pool, metrics, fence_seconds=0)  # deaths here are by chance
         self.store = EmbeddingStore(self.owners.places, share, metrics)
         self.payloads = RawBytes()
         pilot = Pilot(self.dispatcher, DecodePool(1), self.payloads, metrics, REQUEST_SECONDS)
