@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from workers.fail_kind import FailKind
 from workers.families.plan import ImagePlan
 from workers.sampling import Sampling
 
@@ -196,6 +197,12 @@ class StartFailed(Frame, frozen=True, kw_only=True):
     message: str
 
 
+class Alive(Frame, frozen=True, kw_only=True):
+    """A sign of life, and for how long the worker has been at one thing; 0 while it waits."""
+
+    turn_seconds: float
+
+
 class Encoded(Frame, frozen=True, kw_only=True):
     """The embeddings of one image lie in the job's target region."""
 
@@ -260,19 +267,8 @@ class Finished(Frame, frozen=True, kw_only=True):
     num_completion_tokens: int  # an end-of-sequence token counts, as in the OpenAI API
 
 
-FailKind = Literal["bad_input", "not_finite", "undecoded", "deadline", "internal", "lost"]
-
-
 class Failed(Frame, frozen=True, kw_only=True):
-    """Last event of a job of either kind that did not go well.
-
-    bad_input is the caller's mistake; not_finite means that the model gave no finite scores, which
-    is the caller's mistake where embeddings came from callers, else a fault; undecoded means that
-    the owner could not read a JPEG file, and pixels should be sent instead; deadline means
-    seconds_left ran out; internal is a fault of the worker, which goes on; lost means that a worker
-    died with what the job needs: the one that held it (then the pool makes this message) or the
-    owner of its embeddings.
-    """
+    """Last event of a job of either kind that did not go well."""
 
     job_id: str
     kind: FailKind
@@ -302,4 +298,4 @@ class Stats(Frame, frozen=True, kw_only=True):
 ToWorker = Start | EncodeJob | GenerateJob | Abort | MapPool | DropPool | Stop
 LastEvent = Encoded | Finished | Failed | Missing  # of a job
 JobEvent = Taken | Started | Tokens | LastEvent
-FromWorker = Loading | Ready | StartFailed | PoolMapped | JobEvent | Stats
+FromWorker = Loading | Ready | StartFailed | Alive | PoolMapped | JobEvent | Stats
