@@ -186,9 +186,7 @@ class Ready(Frame, frozen=True, kw_only=True):
     max_context_tokens: int
     kv_cache_tokens: int
     load_seconds: float
-    feature_pool: FeaturePool | None = (
-        None  # where this owner's embeddings belong, if not in arenas
-    )
+    feature_pool: FeaturePool | None = None  # of this owner's embeddings, unless arenas hold them
 
 
 class StartFailed(Frame, frozen=True, kw_only=True):
@@ -225,14 +223,10 @@ class PoolMapped(Frame, frozen=True, kw_only=True):
 
 
 class Taken(Frame, frozen=True, kw_only=True):
-    """The engine has what it needs of the job's embeddings: copied, so that their regions may be
-    used again, or not.
-
-    What lies in the engine's own process is read in place until the job's last event.
-    """
+    """The engine has the job's embeddings: copied, or read in place until the job's last event."""
 
     job_id: str
-    is_copied: bool
+    is_copied: bool  # then their regions may be used again
     transfer_seconds: float  # time to copy them
 
 
