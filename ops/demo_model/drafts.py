@@ -200,7 +200,7 @@ class Draft:
         self._learn(branch, question)
 
     def _ask_without_image(self, branch: Branch, asked: Sequence[Question]) -> None:
-        if self.random.random() < 0.5:
+        if self.random.random() < 0.4:
             self._ask(branch, CHAT)
             return
         ask = self.random.choice(sorted({question.ask for question in asked}))
