@@ -36,7 +36,7 @@ WEIGHTS: Mapping[str, float] = {  # of a skill's answers in the loss; 1 unless n
 SHARES: Mapping[str, float] = {  # how readily a skill's question is picked; 1 unless named
     "count": 1.2, "describe": 3.0, "number": 4.0, "which": 2.0, "same": 2.5, "compare": 3.0,
     "absent": 1.6, "yes_no": 0.7, "one_image": 5.0, "count_kind": 1.4, "shape": 2.4,
-    "position": 1.6, "describe_nth": 2.0, "detail_nth": 1.8, "yes_no_nth": 2.0,
+    "position": 1.6, "describe_nth": 2.3, "detail_nth": 2.4, "yes_no_nth": 2.0,
 }  # fmt: skip
 REPEATS: Mapping[str, int] = {  # wordings of one question about one picture; 1 unless named
     "describe": 3, "compare": 3, "describe_nth": 2, "number": 2,
