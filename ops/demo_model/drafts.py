@@ -29,8 +29,8 @@ from ops.demo_model.wordings import write
 FACTOR = 32  # pixels a merged token is wide
 MIN_PIXELS, MAX_PIXELS = 16384, 25600
 WEIGHTS: Mapping[str, float] = {  # of a skill's answers in the loss; 1 unless named
-    "which": 2.5, "same": 2.0, "compare": 1.3, "describe": 1.7, "describe_nth": 2.0, "count": 2.0,
-    "count_kind": 2.0, "number": 1.5, "position": 1.5, "shape": 1.3, "chat": 1.3, "no_image": 1.8,
+    "which": 2.5, "same": 2.0, "compare": 1.3, "describe": 2.0, "describe_nth": 2.0, "count": 2.0,
+    "count_kind": 2.0, "number": 1.5, "position": 1.5, "shape": 1.3, "chat": 1.3, "no_image": 2.6,
     "one_image": 1.6, "absent": 2.0, "detail_nth": 2.0, "yes_no_nth": 1.8,
 }  # fmt: skip
 SHARES: Mapping[str, float] = {  # how readily a skill's question is picked; 1 unless named
