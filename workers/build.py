@@ -126,6 +126,7 @@ def _engine(start: Start, models: Any, arenas: Arenas, home: "Home") -> "Engine"
     from torch import OutOfMemoryError
 
     from workers.language.engine import Engine
+    from workers.language.grammar import Grammars
 
     try:
         return Engine(
@@ -140,6 +141,7 @@ def _engine(start: Start, models: Any, arenas: Arenas, home: "Home") -> "Engine"
             home=home,
             prefix_cache=start.prefix_cache,
             digest_key=start.digest_key,
+            grammars=Grammars(start.vocabulary, models.text.vocab_size),
         )
     except (MemoryError, OutOfMemoryError) as error:
         raise CannotStart(
