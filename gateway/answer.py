@@ -53,7 +53,9 @@ class Answer:
         self._choice = choice
         speller, sampling = services.checkpoint.speller, prompt.sampling
         self._text = TextStream(speller, prompt.stop, sampling.min_tokens)
-        self._text.read_as(services.checkpoint.answer_form, in_thought, prompt.tool_use.may_call)
+        if prompt.raw is None:  # what goes on with a raw prompt is told as it is
+            form = services.checkpoint.answer_form
+            self._text.read_as(form, in_thought, prompt.tool_use.may_call)
         self._calls = CallBook(prompt.tool_use.max_calls)
         self._log = TokenLog(speller) if sampling.logprobs else None
         self._has_tensors = any(image.form == "tensors" for image in prompt.images)
@@ -144,25 +146,35 @@ class Answer:
         self._last_at = now
 
 
+@dataclass(frozen=True, slots=True)
+class Started:
+    """One prompt that an engine has, and the answers to it that come."""
+
+    answers: tuple[Answer, ...]
+    num_prompt_tokens: int
+    num_image_tokens: int
+
+
 class Answers:
     """Reads all choices of one request at once. Owned by the request's task."""
 
-    def __init__(
-        self,
-        services: Services,
-        answers: Sequence[Answer],
-        wake: asyncio.Event,
-        num_prompt_tokens: int,
-        num_image_tokens: int,
-    ) -> None:
+    def __init__(self, started: Sequence[Started], wake: asyncio.Event) -> None:
         """`wake` is set whenever one of the answers has news."""
-        self._services = services
-        self._answers = answers
+        self._started = started
+        self._answers = [answer for one in started for answer in one.answers]
         self._wake = wake
-        self._num_prompt_tokens = num_prompt_tokens
-        self._num_image_tokens = num_image_tokens
-        self._is_settled = False
         self.usage: Usage | None = None  # once all choices have ended
+
+    def usage_so_far(self) -> Usage:
+        """What has been used until now; the prompt counts once, whatever the number of choices."""
+        started = self._started
+        return Usage(
+            prompt_tokens=sum(one.num_prompt_tokens for one in started),
+            completion_tokens=sum(answer.num_tokens for answer in self._answers),
+            image_tokens=sum(one.num_image_tokens for one in started),
+            cached_tokens=sum(one.answers[0].num_cached_tokens for one in started),
+            thought_tokens=sum(answer.num_thought_tokens for answer in self._answers),
+        )
 
     async def next(self) -> list[Piece]:
         """Wait for news; a piece of each choice that has some.
@@ -176,29 +188,8 @@ class Answers:
             self._wake.clear()
             pieces = [answer.take() for answer in self._answers if answer.has_news]
         if all(answer.ended for answer in self._answers):
-            self.usage = self._sum_up()
-            self.settle()
+            self.usage = self.usage_so_far()
         return pieces
-
-    def settle(self) -> None:
-        """Count what the request has used, once; also where its client left early."""
-        if not self._is_settled:
-            self._is_settled = True
-            usage, metrics = self._sum_up(), self._services.metrics
-            metrics.prompt_tokens.inc(usage.prompt_tokens)
-            metrics.image_tokens.inc(usage.image_tokens)
-            metrics.cached_tokens.inc(usage.cached_tokens)
-            metrics.completion_tokens.inc(usage.completion_tokens)
-
-    def _sum_up(self) -> Usage:
-        """The prompt counts once, whatever the number of choices."""
-        return Usage(
-            prompt_tokens=self._num_prompt_tokens,
-            completion_tokens=sum(answer.num_tokens for answer in self._answers),
-            image_tokens=self._num_image_tokens,
-            cached_tokens=self._answers[0].num_cached_tokens,
-            thought_tokens=sum(answer.num_thought_tokens for answer in self._answers),
-        )
 
 
 def _words(events: Sequence[Event]) -> Iterator[Words]:

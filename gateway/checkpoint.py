@@ -3,6 +3,7 @@
 Reads configuration, tokenizer and chat template; never the weights.
 """
 
+import logging
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ from workers.families import (
 )
 from workers.families.answers import AnswerForm
 from workers.messages import Vocabulary
+
+log = logging.getLogger(__name__)
 
 TOKENIZER_FILE = "tokenizer.json"
 # Least and most, of numbers that checkpoints give; others are not negative.
@@ -62,6 +65,7 @@ class Checkpoint:
     template: ChatTemplate
     answer_form: AnswerForm
     layout: Layout
+    image_token_id: int  # of the placeholder that stands for an image in a rendered template
     sampling_defaults: SamplingDefaults
     control: ControlTokens
     foreign: ControlTokens
@@ -90,10 +94,9 @@ def load_checkpoint(model: Path) -> Checkpoint:
     _mark_special(tokenizer, [*named.values(), *unnamed])
     _check_special(tokenizer, model)
     added = tokenizer.get_added_tokens_decoder()
-    if layout.image_token_id not in added:
-        raise UnsupportedCheckpoint(f"{model}: the tokenizer has no token for images")
+    image_token_id = _image_token_id(model, layout, tokenizer)
     template = _read_template(model)
-    control = {layout.image_token_id, *_named_ids(config)} & added.keys()
+    control = {image_token_id, *_named_ids(config)} & added.keys()
     control |= {index for index, token in added.items() if token.special or is_tiktoken}
     written = {index for index, token in added.items() if token.content.strip() in template}
     return Checkpoint(
@@ -102,12 +105,32 @@ def load_checkpoint(model: Path) -> Checkpoint:
         template=compile_template(template, named),
         answer_form=load_answer_form(model, template),
         layout=layout,
+        image_token_id=image_token_id,
         sampling_defaults=_sampling_defaults(
             generation, _end_ids(sections, tokenizer, named.get("eos_token"))
         ),
         control=control_tokens({index: added[index].content for index in control}),
         foreign=control_tokens({index: added[index].content for index in control | written}),
     )
+
+
+def _image_token_id(model: Path, layout: Layout, tokenizer: Tokenizer) -> int:
+    """The placeholder's id: the tokenizer's own, for it turns templates' texts into ids."""
+    added = tokenizer.get_added_tokens_decoder()
+    own, named = tokenizer.token_to_id(layout.image_token), layout.image_token_id
+    if own not in added:
+        if named not in added:
+            raise UnsupportedCheckpoint(f"{model}: the tokenizer has no token for images")
+        return named
+    if own != named:
+        log.warning(
+            "%s: config.json names token %d for images, the tokenizer has %s as %d, which counts",
+            model,
+            named,
+            layout.image_token,
+            own,
+        )
+    return int(own)
 
 
 def _read_optional(path: Path) -> dict[str, Any]:

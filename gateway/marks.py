@@ -18,6 +18,8 @@ from tokenizers import Encoding, Tokenizer
 from gateway.checkpoint import Checkpoint
 from gateway.control_tokens import ControlTokens
 
+_END = "end "  # no mark ends so; the blank tells whether a template trims
+
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
@@ -48,7 +50,7 @@ class Marks:
         return self._swap(text, self._checkpoint.control)
 
     def swap_all(self, value: Any) -> Any:
-        """JSON of tools with marks in all of its strings; nothing that callers send is very deep.
+        """JSON for templates with marks in all of its strings; nothing that callers send is deep.
 
         See `Checkpoint.foreign`.
         """
@@ -66,6 +68,21 @@ class Marks:
         if text.rstrip().endswith(control.prefixes):
             return marked[:end] + self._mark("") + marked[end:]
         return marked
+
+    def end(self, text: str) -> str:
+        """A marked text with a mark at its end, for `cut`."""
+        return f"{text}{self._head}{_END}"
+
+    def cut(self, rendered: str) -> str | None:
+        """What is rendered up to the mark that `end` set; nothing if the template left it out.
+
+        A template that trims a message trims the blank of the mark, so the message is trimmed.
+        """
+        mark = f"{self._head}{_END}"
+        at = rendered.rfind(mark.rstrip())
+        if at < 0:
+            return None
+        return rendered[:at] if rendered.startswith(mark, at) else rendered[:at].rstrip()
 
     def put_back(self, rendered: str) -> Rendered:
         """The rendered text with the spellings back in their places."""

@@ -20,8 +20,9 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 PART_TYPES = ("text", "image_url", "image_tensors")
 _ALL_PART_TYPES = (*PART_TYPES, "refusal")
 MAX_UUID_CHARS = 256
+MAX_NAME_CHARS = 256
 
-Detail = Literal["auto", "low", "high", "original"]  # a hint; sizes follow the model
+Detail = Literal["auto", "low", "high", "original"]  # how many pixels are kept
 
 
 class ImageUrl(Edge):
@@ -68,6 +69,7 @@ class ImagePart(NamedPart):
 
     type: Literal["image_url"]
     image_url: Annotated[ImageUrl | None, BeforeValidator(_wrap_url)] = None
+    max_pixels: int | None = Field(None, ge=1)  # after resizing
 
 
 class TensorPart(NamedPart):
@@ -161,6 +163,8 @@ class Message(Edge):
         tuple[ToolCall, ...], Strict(False), FailFast(), BeforeValidator(_none_if_null)
     ] = ()
     tool_call_id: Annotated[str, Field(min_length=1)] | None = None
+    # A participant, for templates that tell one from another.
+    name: Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)] | None = None
 
     @model_validator(mode="after")
     def _check_role_fields(self) -> Self:

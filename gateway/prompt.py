@@ -1,6 +1,7 @@
 """A checked `ChatRequest` in, a `Prompt` out: plain values, nothing optional, deadline set once."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from config.settings import ImageSettings
@@ -41,6 +42,7 @@ class Turn:
     role: str
     parts: tuple[str | ImageSlot, ...]
     plain: bool
+    name: str | None = None  # of the participant, for templates that use it
     thoughts: str | None = None
     calls: tuple[Call, ...] = ()
     call_id: str | None = None  # of the call that a tool's turn is the result of
@@ -58,6 +60,34 @@ class ImageRef:
     source: str | bytes | None
     name: str | None = None
     form: SourceForm = "file"
+    max_pixels: int | None = None  # after resizing; None: as many as the checkpoint allows
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateUse:
+    """How a conversation becomes one text."""
+
+    opens_answer: bool = True
+    continues_last: bool = False  # the text ends where the last message ends
+    variables: Mapping[str, Any] = field(default_factory=dict)  # for the template
+
+
+@dataclass(frozen=True, slots=True)
+class RawText:
+    """A prompt that is one text, control tokens included; no template touches it."""
+
+    text: str
+    add_special_tokens: bool  # those that the tokenizer sets around a text, if any
+
+
+@dataclass(frozen=True, slots=True)
+class RawTokens:
+    """A prompt that is token ids."""
+
+    token_ids: tuple[int, ...]
+
+
+Raw = RawText | RawTokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +107,8 @@ class Prompt:
     streamed: bool
     include_usage: bool  # a usage chunk at the end of the stream
     deadline: float  # seconds on time.monotonic()
+    template: TemplateUse = TemplateUse()
+    raw: Raw | None = None  # in place of turns
 
 
 def make_prompt(
@@ -115,7 +147,7 @@ def make_prompt(
     tool_use = make_tool_use(request, checkpoint)
     return Prompt(
         request_id=request_id,
-        tenant=b"",  # one for all, as long as there are no keys
+        tenant=b"",  # the journey knows
         model=request.model,
         turns=_make_turns(request.messages),
         images=tuple(
@@ -129,7 +161,14 @@ def make_prompt(
         streamed=request.stream,
         include_usage=request.stream_options.include_usage is True,
         deadline=now + request_seconds,
+        template=_make_use(request, checkpoint),
     )
+
+
+def _make_use(request: ChatRequest, checkpoint: Checkpoint) -> TemplateUse:
+    variables = request.chat_template_kwargs
+    checkpoint.template.refuse_reserved(variables)
+    return TemplateUse(request.opens_answer, request.continue_final_message, variables)
 
 
 def _make_turns(messages: tuple[Message, ...]) -> tuple[Turn, ...]:
@@ -160,6 +199,7 @@ def _make_turn(message: Message, parts: tuple[str | ImageSlot, ...]) -> Turn:
             for call in message.tool_calls
         ),
         call_id=message.tool_call_id,
+        name=message.name,
     )
 
 
@@ -176,13 +216,13 @@ def _make_image(
     if part.image_url is None:
         return ImageRef(index, f"{param}.uuid", None, part.uuid)
     param, url = f"{param}.image_url", part.image_url.url.strip()
+    source: str | bytes = url
     if is_data_uri(url):
-        data = decode_data_uri(url, index, param, limits.max_image_bytes)
-        return ImageRef(index, param, data, part.uuid)
-    if limits.media_folder and is_file_address(url):
-        return ImageRef(index, param, url, part.uuid)
-    if url[:8].lower().startswith(("http://", "https://")):
-        return ImageRef(index, param, url, part.uuid)
+        source = decode_data_uri(url, index, param, limits.max_image_bytes)
+    is_file = limits.media_folder and is_file_address(url)
+    if isinstance(source, bytes) or is_file or url[:8].lower().startswith(("http://", "https://")):
+        max_pixels = pixel_budget(part.image_url.detail, part.max_pixels, limits)
+        return ImageRef(index, param, source, part.uuid, max_pixels=max_pixels)
     # The same words for everything else, so that they tell nothing about local files.
     raise ImageRejected(
         "the address should be a data: URI, or start with http:// or https://",
@@ -191,6 +231,13 @@ def _make_image(
         param=param,
         code="unsupported_scheme",
     )
+
+
+def pixel_budget(detail: str | None, max_pixels: int | None, limits: ImageSettings) -> int | None:
+    """Most pixels that an image keeps: the least of what caller and operator say."""
+    low = limits.low_detail_pixels if detail == "low" else None
+    budgets = [each for each in (low, max_pixels, limits.max_resized_pixels or None) if each]
+    return min(budgets, default=None)
 
 
 def _make_tensors(index: int, part: TensorPart, param: str, limits: ImageSettings) -> ImageRef:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from gateway.checkpoint import Checkpoint
+from gateway.errors import BadRequest
 from gateway.marks import Marks, Rendered
 from gateway.prompt import Call, Prompt, Turn
 
@@ -13,10 +14,37 @@ def render(prompt: Prompt, checkpoint: Checkpoint) -> Rendered:
     Raises:
         BadRequest: the chat template refuses the messages, or cannot render them.
     """
-    marks = Marks(checkpoint)
+    marks, use = Marks(checkpoint), prompt.template
     messages = [_message(turn, marks) for turn in prompt.turns]
-    tools = marks.swap_all(list(prompt.tool_use.tools))
-    return marks.put_back(checkpoint.template.render(messages, tools or None))
+    if use.continues_last:
+        _mark_end(messages[-1], marks)
+    tools = [marks.swap_all(tool) for tool in prompt.tool_use.tools]
+    variables = {name: marks.swap_all(value) for name, value in use.variables.items()}
+    text = checkpoint.template.render(
+        messages, tools or None, variables, opens_answer=use.opens_answer
+    )
+    if not use.continues_last:
+        return marks.put_back(text)
+    cut = marks.cut(text)
+    if cut is None:
+        raise _cannot_continue("the model's chat template leaves out how the last message ends")
+    return marks.put_back(cut)
+
+
+def _mark_end(message: dict[str, Any], marks: Marks) -> None:
+    """Set a mark where the last text of a message ends."""
+    if isinstance(message["content"], str):
+        message["content"] = marks.end(message["content"])
+        return
+    texts = [part for part in message["content"] if part["type"] == "text"]
+    if not texts:
+        raise _cannot_continue("the last message has no text")
+    texts[-1]["text"] = marks.end(texts[-1]["text"])
+
+
+def _cannot_continue(reason: str) -> BadRequest:
+    param = "continue_final_message"
+    return BadRequest(f"{param}: {reason}", param=param)
 
 
 def _message(turn: Turn, marks: Marks) -> dict[str, Any]:
@@ -28,6 +56,8 @@ def _message(turn: Turn, marks: Marks) -> dict[str, Any]:
         message["tool_calls"] = [_call(call, marks) for call in turn.calls]
     if turn.call_id is not None:
         message["tool_call_id"] = marks.swap_all(turn.call_id)
+    if turn.name is not None:
+        message["name"] = marks.swap_all(turn.name)
     return message
 
 

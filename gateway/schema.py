@@ -3,7 +3,8 @@
 Whatever is wrong with a body ends as `BadRequest` with the dotted path of the field to blame.
 """
 
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
 
 import orjson
 from pydantic import FailFast, Field, Strict, ValidationError
@@ -12,28 +13,33 @@ from pydantic_core import ErrorDetails
 from gateway.edge import Edge
 from gateway.errors import BadRequest, BodyTooLarge
 from gateway.format_schema import ResponseFormat
+from gateway.ignored import unknown_in
 from gateway.message_schema import Message
 from gateway.sampling_schema import SamplingFields
+from gateway.template_schema import TemplateFields
 from gateway.tools_schema import ToolFields
 from gateway.unsupported import (
     HARMLESS_FIELDS,
+    HARMLESS_INSIDE,
     MESSAGE_FIELDS,
     REQUEST_FIELDS,
+    STREAM_FIELDS,
     refuse_unsupported,
 )
+
+Body = TypeVar("Body", bound=Edge)
 
 # Parsing cannot be interrupted: it keeps every other request waiting. An honest body holds long
 # strings; one of this many values takes about a second, one of millions would take a minute.
 MAX_BODY_MARKS = 250_000
 _MARKS = (b",", b"[", b"{")
-_MAX_NOTED_FIELDS = 32
 
 
 class StreamOptions(Edge):
     include_usage: bool | None = None
 
 
-class ChatRequest(SamplingFields, ToolFields):
+class ChatRequest(SamplingFields, TemplateFields, ToolFields):
     """The fields that are honoured; `null` was taken out before, so it means absent."""
 
     model: Annotated[str, Field(min_length=1)]
@@ -53,6 +59,10 @@ _WORDINGS = {
     "too_long": "list should have at most {max_length} items, not {actual_length}",
     "dict_type": "input should be an object",
 }
+_KNOWN_INSIDE = HARMLESS_INSIDE.union(
+    [f"messages[].{name}" for name in MESSAGE_FIELDS],
+    [f"stream_options.{name}" for name in STREAM_FIELDS],
+)
 _KNOWN = _HONOURED | HARMLESS_FIELDS | frozenset(REQUEST_FIELDS)
 
 
@@ -64,24 +74,36 @@ def parse_request(body: bytes) -> ChatRequest:
             range, or asks for something that is not supported.
         BodyTooLarge: the body has too many parts to be looked at.
     """
+    return check_request(load_object(body))
+
+
+def check_request(fields: Mapping[str, Any]) -> ChatRequest:
+    """As `parse_request`, of a body that is loaded."""
+    refuse_unsupported(fields, REQUEST_FIELDS)
+    _refuse_in_messages(fields.get("messages"))
+    options = fields.get("stream_options")
+    if isinstance(options, dict):
+        refuse_unsupported(options, STREAM_FIELDS, "stream_options.")
+    honoured = {name: fields[name] for name in _HONOURED if fields.get(name) is not None}
+    request = validate(ChatRequest, honoured)
+    unknown = {name for name in fields.keys() - _KNOWN if fields[name] is not None}
+    unknown |= {
+        name
+        for field in ("messages", "stream_options", "tools", "tool_choice", "response_format")
+        for name in unknown_in(getattr(request, field), field)
+        if name not in _KNOWN_INSIDE
+    }
+    return request.model_copy(update={"unknown_fields": tuple(sorted(unknown))})
+
+
+def load_object(body: bytes) -> dict[str, Any]:
+    """The JSON object that a body is, see `parse_request`."""
     num_marks = sum(map(body.count, _MARKS))
     if num_marks > MAX_BODY_MARKS:
         raise BodyTooLarge(
             f"the request body holds {num_marks} commas and opening brackets; "
             f"the limit is {MAX_BODY_MARKS}"
         )
-    fields = _load_object(body)
-    refuse_unsupported(fields, REQUEST_FIELDS)
-    _refuse_in_messages(fields.get("messages"))
-    honoured = {name: fields[name] for name in _HONOURED if fields.get(name) is not None}
-    unknown = sorted(name[:64] for name in fields.keys() - _KNOWN)[:_MAX_NOTED_FIELDS]
-    try:
-        return ChatRequest.model_validate({**honoured, "unknown_fields": tuple(unknown)})
-    except ValidationError as error:
-        raise _bad_request(error.errors(include_url=False)[0]) from error
-
-
-def _load_object(body: bytes) -> dict[str, Any]:
     try:
         fields = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -89,6 +111,14 @@ def _load_object(body: bytes) -> dict[str, Any]:
     if not isinstance(fields, dict):
         raise BadRequest("the body should be a JSON object", code="invalid_json")
     return fields
+
+
+def validate(model: type[Body], fields: Mapping[str, Any]) -> Body:
+    """Hold fields to a model; a wrong one is a `BadRequest` that names it."""
+    try:
+        return model.model_validate(fields)
+    except ValidationError as error:
+        raise _bad_request(error.errors(include_url=False)[0]) from error
 
 
 def _refuse_in_messages(messages: Any) -> None:

@@ -118,17 +118,13 @@ class Frames:
         return self._chunk(choices=[choice])
 
     def _chunk(self, **fields: Any) -> bytes:
-        return _frame({**self._head, "object": "chat.completion.chunk", **fields})
+        return frame({**self._head, "object": "chat.completion.chunk", **fields})
 
 
 def _logprobs(entries: list[dict[str, Any]] | None) -> dict[str, Any] | None:
     return None if entries is None else {"content": entries, "refusal": None}
 
 
-def error_frame(body: dict[str, Any]) -> bytes:
-    """The frame that tells a failure after the stream has begun; `DONE` follows it."""
-    return _frame(body)
-
-
-def _frame(value: dict[str, Any]) -> bytes:
+def frame(value: dict[str, Any]) -> bytes:
+    """One server-sent event without a name."""
     return b"data: " + orjson.dumps(value) + b"\n\n"

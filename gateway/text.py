@@ -11,7 +11,7 @@ from tokenizers import Encoding
 from gateway.checkpoint import Checkpoint
 from gateway.errors import BadRequest, PromptTooLong
 from gateway.marks import without_forgeries
-from gateway.prompt import Prompt
+from gateway.prompt import Prompt, Raw, RawText, RawTokens
 from gateway.render import render
 from workers.families.plan import ImagePlan
 from workers.sampling import Sampling
@@ -57,15 +57,14 @@ def build(
     num_image_tokens = sum(plan.num_tokens for plan in plans)
     limit = _Limit(max_context_tokens, num_image_tokens)
     _refuse_hopeless(prompt, limit)
-    rendered = render(prompt, checkpoint)
-    _refuse_long(rendered.text, checkpoint, limit)
-    encoding = _tokenize(rendered.text, checkpoint)
-    ids = np.array(without_forgeries(encoding, rendered, checkpoint), dtype=np.int32)
+    written, in_thought = _written_ids(prompt, checkpoint, limit)
+    ids = np.array(written, dtype=np.int32)
     limit.check(len(ids) - len(plans) + num_image_tokens)
-    ids, starts = _expand(ids, plans, checkpoint.layout.image_token_id)
+    if prompt.raw is not None:
+        _check_raw(ids, checkpoint.image_token_id)
+    ids, starts = _expand(ids, plans, checkpoint.image_token_id)
     left = max_context_tokens - len(ids)
     max_tokens = min(prompt.sampling.max_tokens, left)
-    in_thought = checkpoint.answer_form.opens_thought(rendered.text)
     return PromptTokens(
         token_ids=ids.astype("<i4").tobytes(),
         num_tokens=len(ids),
@@ -77,6 +76,39 @@ def build(
         ),
         in_thought=in_thought,
     )
+
+
+def _written_ids(
+    prompt: Prompt, checkpoint: Checkpoint, limit: "_Limit"
+) -> tuple[Sequence[int], bool]:
+    """Ids of a prompt in which an image is one placeholder, and whether a thought is open."""
+    if prompt.raw is not None:
+        return _raw_ids(prompt.raw, checkpoint, limit), False
+    rendered = render(prompt, checkpoint)
+    _refuse_long(rendered.text, checkpoint, limit)
+    encoding = _tokenize(rendered.text, checkpoint)
+    in_thought = checkpoint.answer_form.opens_thought(rendered.text)
+    return without_forgeries(encoding, rendered, checkpoint), in_thought
+
+
+def _raw_ids(raw: Raw, checkpoint: Checkpoint, limit: "_Limit") -> Sequence[int]:
+    """Ids of a prompt that stands for itself."""
+    if isinstance(raw, RawTokens):
+        return raw.token_ids
+    _refuse_long(raw.text, checkpoint, limit)
+    return _encode(raw.text, checkpoint, add_special_tokens=raw.add_special_tokens).ids
+
+
+def _check_raw(ids: Ids, image_token_id: int) -> None:
+    num_places = int(np.count_nonzero(ids == image_token_id))
+    if num_places:
+        raise BadRequest(
+            f"the prompt has {num_places} image placeholders and 0 images; images are taken by "
+            "/v1/chat/completions",
+            param="messages",
+        )
+    if not len(ids):
+        raise BadRequest("the prompt has no tokens", param="messages")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +129,9 @@ class _Limit:
 
 def _refuse_hopeless(prompt: Prompt, limit: _Limit) -> None:
     """Refuse what cannot fit before any work is done on it; a turn takes at least a token."""
-    texts = (part for turn in prompt.turns for part in turn.parts if isinstance(part, str))
+    texts = [part for turn in prompt.turns for part in turn.parts if isinstance(part, str)]
+    if isinstance(prompt.raw, RawText):
+        texts.append(prompt.raw.text)
     least = sum(map(len, texts)) // MOST_CHARACTERS_PER_TOKEN
     limit.check(limit.num_image_tokens + max(least, len(prompt.turns)), "at least ")
 
@@ -114,10 +148,13 @@ def _refuse_long(text: str, checkpoint: Checkpoint, limit: _Limit) -> None:
 
 def _tokenize(text: str, checkpoint: Checkpoint) -> Encoding:
     begin = checkpoint.template.special_tokens.get("bos_token")
+    has_begun = begin is not None and text.startswith(begin)
+    return _encode(text, checkpoint, add_special_tokens=not has_begun)
+
+
+def _encode(text: str, checkpoint: Checkpoint, *, add_special_tokens: bool) -> Encoding:
     try:
-        return checkpoint.tokenizer.encode(
-            text, add_special_tokens=not (begin and text.startswith(begin))
-        )
+        return checkpoint.tokenizer.encode(text, add_special_tokens=add_special_tokens)
     except TypeError as error:
         raise BadRequest("a message is no valid Unicode text", param="messages") from error
 

@@ -23,26 +23,28 @@ class TokenLog:
 
     def __init__(self, speller: Speller) -> None:
         self._speller = speller
-        self._waiting: deque[tuple[int, Entry]] = deque()  # first character, entry
+        # First character; entry, but for a special token, which is only the end of another.
+        self._waiting: deque[tuple[int, Entry | None]] = deque()
 
     def add(self, token_id: int, likelihood: Likelihood, start: int) -> None:
         """Take the next token; `start` counts the answer's whole characters before it."""
-        if self._speller.is_special(token_id):
-            return
-        top = [self._entry(each, logprob) for each, logprob in likelihood.top]
-        entry = self._entry(token_id, likelihood.logprob) | {"top_logprobs": top}
+        entry: Entry | None = None
+        if not self._speller.is_special(token_id):
+            top = [self._entry(each, logprob) for each, logprob in likelihood.top]
+            entry = self._entry(token_id, likelihood.logprob) | {"top_logprobs": top}
         self._waiting.append((start, entry))
 
     def take(self, given: Iterable[Words]) -> list[Entry]:
-        """The entries of tokens that begin in words which were given just now, in their order."""
-        entries = []
-        for words in given:
-            end = words.start + len(words.text)
-            while self._waiting and self._waiting[0][0] < end:
-                start, entry = self._waiting.popleft()
-                if start >= words.start:
-                    entries.append(entry)
-        return entries
+        """The entries of tokens that begin or go on in words which were given just now."""
+        return [entry for words in given for entry in self._take(words)]
+
+    def _take(self, words: Words) -> list[Entry]:
+        taken = []
+        while self._waiting and self._waiting[0][0] < words.start + len(words.text):
+            taken.append(self._waiting.popleft())
+        # The words begin with a token, or within the last one that begins before them.
+        first = max((start for start, _ in taken if start <= words.start), default=0)
+        return [entry for start, entry in taken if start >= first and entry is not None]
 
     def _entry(self, token_id: int, logprob: float) -> Entry:
         """A token may end within a character, of which its bytes are right and its text is not."""

@@ -14,7 +14,10 @@ REQUEST_FIELDS: Mapping[str, tuple[Any, ...]] = {
     "function_call": ("none", "auto"),
     "audio": (),
     "modalities": (["text"],),
+    "moderation": (),
     "prediction": (),
+    "service_tier": ("auto", "default"),
+    "store": (False,),
     "web_search_options": (),
     "reasoning_effort": ("none",),
     "verbosity": ("medium",),
@@ -27,10 +30,7 @@ REQUEST_FIELDS: Mapping[str, tuple[Any, ...]] = {
     "prompt_logprobs": (0,),
     "include_stop_str_in_output": (False,),
     "skip_special_tokens": (True,),
-    "add_generation_prompt": (True,),
-    "continue_final_message": (False,),
     "chat_template": (),
-    "chat_template_kwargs": ({},),
     "documents": ([],),
     "mm_processor_kwargs": ({},),
     "guided_json": (),
@@ -43,18 +43,20 @@ MESSAGE_FIELDS: Mapping[str, tuple[Any, ...]] = {
     "function_call": (),
     "audio": (),
 }
+STREAM_FIELDS: Mapping[str, tuple[Any, ...]] = {"include_obfuscation": (False,)}
 # They change nothing in the answer, so they are taken and not looked at.
 HARMLESS_FIELDS = frozenset(
     {
         "metadata",
         "prompt_cache_key",
+        "prompt_cache_options",
         "prompt_cache_retention",
         "safety_identifier",
-        "service_tier",
-        "store",
         "user",
     }
 )
+# The same, inside of messages.
+HARMLESS_INSIDE = frozenset({"messages[].content[].prompt_cache_breakpoint"})
 
 
 def refuse_unsupported(

@@ -48,8 +48,8 @@ class Pool:
     """The worker processes and the arenas. Made, used and stopped in the gateway's event loop.
 
     `on_event` gets each message with the worker's index: progress, readiness, and of every job
-    sent its events, the last of which is one Encoded, Finished or Failed; of kind `lost` if the
-    worker dies. `on_lost` is called after that.
+    sent its events, the last of which is one `LastEvent`; Failed of kind `lost` if the worker
+    dies. `on_lost` is called after that.
     """
 
     def __init__(  # noqa: PLR0913 - each of them is another part of the house

@@ -75,7 +75,23 @@ def test_a_special_token_with_many_spellings_is_refused(folder: Path) -> None:
         load_checkpoint(folder)
 
 
+@pytest.mark.parametrize("wrong", [40, 764, 10**6])
+def test_the_tokenizers_own_placeholder_counts_and_the_difference_is_logged(
+    folder: Path, wrong: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert load_checkpoint(folder).image_token_id == 766
+    assert not caplog.records
+    change(folder / "config.json", image_token_id=wrong)
+    checkpoint = load_checkpoint(folder)
+    assert checkpoint.image_token_id == 766
+    assert 766 in checkpoint.control.ids
+    (record,) = caplog.records
+    assert f"names token {wrong} for images" in record.getMessage()
+
+
 def test_a_tokenizer_without_image_placeholder_is_refused(folder: Path) -> None:
+    path = folder / "tokenizer.json"
+    path.write_text(path.read_text().replace("<|image_pad|>", "<|picture|>"))
     change(folder / "config.json", image_token_id=40)
     with pytest.raises(UnsupportedCheckpoint, match="no token for images"):
         load_checkpoint(folder)

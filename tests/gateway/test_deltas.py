@@ -1,6 +1,6 @@
 """Events of an answer are counted, named and joined as OpenAI does."""
 
-from gateway.deltas import Argued, CallBook, Called, Said, Thought, join
+from gateway.deltas import Argued, CallBook, Called, Delta, Said, Thought, join
 from workers.families.answers import (
     CallArguments,
     CallBegun,
@@ -26,7 +26,7 @@ EVENTS: list[Event] = [
 def test_calls_are_counted_and_get_an_id_where_they_have_none() -> None:
     book = CallBook(None)
     deltas = book.enter(EVENTS[:5]) + book.enter(EVENTS[5:])
-    (first, second) = [delta for delta in deltas if isinstance(delta, Called)]
+    first, _ = [delta for delta in deltas if isinstance(delta, Called)]
     assert first.id.startswith("call_")
     assert len(first.id) == 29
     assert deltas == [
@@ -48,7 +48,7 @@ def test_nothing_comes_after_the_last_call_that_is_wanted() -> None:
 
 
 def test_neighbours_of_a_kind_are_one() -> None:
-    deltas = [
+    deltas: list[Delta] = [
         Said("a"), Said("b"), Thought("c"), Thought("d"), Called(0, "i", "f"), Argued(0, "{"),
         Argued(0, "}"), Called(1, "j", "f"), Argued(1, "{"), Said("e"),
     ]  # fmt: skip

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
-import orjson
 import pytest
 from tokenizers import Tokenizer
 
@@ -90,7 +89,9 @@ class Subject:
 
     def grammar(self, **fields: Any) -> Grammar | None:
         request = parse_request(
-            orjson.dumps({"model": "m", "messages": [{"role": "user", "content": "x"}]} | fields)
+            json.dumps(
+                {"model": "m", "messages": [{"role": "user", "content": "x"}]} | fields
+            ).encode()
         )
         choice = fields.get("tool_choice", "auto")
         named = choice["function"]["name"] if isinstance(choice, dict) else None

@@ -8,7 +8,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from gateway.deltas import Argued, Called, Delta, Said, Thought
 from gateway.errors import WorkerLost, error_body
-from gateway.sse import DONE, Choice, Frames, Usage, error_frame
+from gateway.sse import DONE, Choice, Frames, Usage, frame
 
 USAGE = Usage(prompt_tokens=120, completion_tokens=7, image_tokens=100, cached_tokens=64)
 
@@ -167,4 +167,4 @@ def test_each_delta_is_a_chunk_and_the_first_words_carry_the_logprobs(frames: Fr
 
 def test_an_error_frame_holds_the_error_body() -> None:
     body = error_body(WorkerLost("the worker is gone"), "abc")
-    assert parse(error_frame(body) + DONE) == [body, "[DONE]"]
+    assert parse(frame(body) + DONE) == [body, "[DONE]"]

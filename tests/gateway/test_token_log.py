@@ -103,3 +103,15 @@ def test_special_tokens_are_told_only_among_the_likeliest(tokenizer: Tokenizer) 
         {"token": "<|im_end|>", "logprob": -0.1, "bytes": None},
         {"token": tokenizer.decode([40]), "logprob": -9999.0, "bytes": entry["bytes"]},
     ]
+
+
+def test_tokens_between_words_are_not_told(tokenizer: Tokenizer) -> None:
+    log = TokenLog(Speller(tokenizer))
+    for letter, start in zip("abcdefg", (0, 1, 1, 3, 5, 5, 7), strict=True):
+        log.add(tokenizer.token_to_id(letter) or 0, Likelihood(-0.5, ()), start)
+    log.add(END, Likelihood(-0.5, ()), 8)
+    assert joined(log.take([Words("x", 0)])) == b"a"
+    # The words from 4 on begin within the token that begins at 3.
+    assert joined(log.take([Words("x", 4)])) == b"d"
+    assert joined(log.take([Words("xy", 5)])) == b"ef"
+    assert log.take([Words("x", 9)]) == []

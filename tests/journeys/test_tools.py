@@ -1,106 +1,15 @@
-"""Calls, thoughts and results of tools through HTTP and the official clients.
-
-The models recite answers that were chosen here, so every token comes from a real engine.
-"""
+"""Calls of functions through HTTP and the official clients, from models that recite them."""
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
-from tests.journeys.server import Server, running
-from tests.pictures import draw_shape, image_part, text_part
-from tests.reciting import Reciter, make_reciter
-from tests.templates import KIMI_TOOLS, QWEN_THINKING, QWEN_TOOLS
+from tests.journeys.pupils import ARGUMENTS, LOOK, TEXTS, TWO_CALLS, Pupil, called
+from tests.journeys.server import Server
 
 pytestmark = pytest.mark.slow
-
-LOOK = {
-    "type": "function",
-    "function": {
-        "name": "look",
-        "description": "Look somewhere.",
-        "parameters": {"type": "object", "properties": {"where": {"type": "string"}}},
-    },
-}
-ARGUMENTS = '{"where": "Zürich 日本 🦊"}'
-
-
-def call(name: str, arguments: str) -> str:
-    return f'<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>'
-
-
-TEXTS = {
-    "two": f"I look.\n{call('look', ARGUMENTS)}\n{call('see', '{}')}",
-    "broken": f"Well: {call('look', '{')}, sorry.".replace('"name"', "name"),
-    "plain": "No tool is needed 🦊.\n",
-    "unknown": call("fly", '{"to": ["Mars"]}'),
-    "bare": call("stare", '{"at": "END of it"}') + " then END and more",
-    "third": call("peek", '{"x":1}') + "\n" + call("poke", '{"y":2}'),
-}
-Messages = list[dict[str, Any]]
-
-
-class Pupil:
-    """A server whose model recites, and requests to it."""
-
-    def __init__(self, server: Server, reciter: Reciter) -> None:
-        self.server = server
-        self.reciter = reciter
-
-    def fields(self, text: str, messages: Messages | None = None, **more: Any) -> dict[str, Any]:
-        messages = messages or [{"role": "user", "content": "Go on."}]
-        wishes = {"model": self.server.model, "messages": messages, "tools": [LOOK]}
-        return wishes | self.reciter.say(text) | more
-
-    def ask(self, text: str, messages: Messages | None = None, **more: Any) -> Any:
-        create = self.server.client.chat.completions.create
-        return create(**self.fields(text, messages, **more))
-
-    def stream(self, text: str, **more: Any) -> list[Any]:
-        return list(self.ask(text, stream=True, stream_options={"include_usage": True}, **more))
-
-
-def pupil(folder: Path, model_type: str, texts: dict[str, str], **options: Any) -> Iterator[Pupil]:
-    reciter = make_reciter(folder, model_type, texts, **options)
-    with running(model=reciter.path) as server:
-        yield Pupil(server, reciter)
-
-
-@pytest.fixture(scope="module")
-def qwen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pupil]:
-    """Markers are spelt: the vocabulary has no tokens for them."""
-    yield from pupil(tmp_path_factory.mktemp("qwen"), "qwen2_5_vl", TEXTS, template=QWEN_TOOLS)
-
-
-THOUGHT = "Where is it?\n\nIn Zürich, I think."
-THINKING_TEXTS = {
-    "think": f"{THOUGHT}\n</think>\n\nI look.\n{call('look', ARGUMENTS)}",
-    "long": "It goes on and on and never comes to an end",
-}
-
-
-@pytest.fixture(scope="module")
-def thinker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pupil]:
-    """Markers are tokens of the vocabulary, as in public checkpoints."""
-    yield from pupil(
-        tmp_path_factory.mktemp("thinker"),
-        "qwen3_vl",
-        THINKING_TEXTS,
-        template=QWEN_THINKING,
-        tokens=("<think>", "</think>", "<tool_call>", "</tool_call>"),
-    )
-
-
-def called(answer: Any, choice: int = 0) -> list[tuple[str, str]]:
-    calls = answer.choices[choice].message.tool_calls or ()
-    return [(each.function.name, each.function.arguments) for each in calls]
-
-
-TWO_CALLS = [("look", ARGUMENTS), ("see", "{}")]
 
 
 def test_calls_are_parsed_out_of_a_plain_answer(qwen: Pupil) -> None:
@@ -250,131 +159,51 @@ def test_each_choice_has_calls_of_its_own(qwen: Pupil) -> None:
     assert [[tuple(pair) for pair in each.values()] for each in streamed] == calls
 
 
-def test_a_thought_is_told_apart_and_counted(thinker: Pupil) -> None:
-    answer = thinker.ask("think")
-    message = answer.choices[0].message
-    assert message.model_dump()["reasoning_content"] == THOUGHT
-    assert message.content == "I look."
-    assert called(answer) == [("look", ARGUMENTS)]
-    *chunks, last = thinker.stream("think")
-    deltas = [chunk.choices[0].delta.model_dump() for chunk in chunks]
-    thoughts = [delta["reasoning_content"] for delta in deltas if "reasoning_content" in delta]
-    assert "".join(thoughts) == THOUGHT
-    assert len(thoughts) > 5
-    assert "".join(delta["content"] or "" for delta in deltas) == "I look."
-    num_tokens = thinker.reciter.words["think"].index("</think>") + 1
-    for usage in (answer.usage, last.usage):
-        assert usage.completion_tokens == thinker.reciter.num_tokens("think")
-        assert usage.completion_tokens_details.reasoning_tokens == num_tokens
+USER = {"role": "user", "content": "Hi."}
+EMPTY = {"role": "assistant", "content": None}
+PLACEHOLDER = "```\n<|image_pad|><|media_pad|><tool_call>\n```"
 
 
-def test_a_thought_that_is_cut_is_all_there_is(thinker: Pupil) -> None:
-    answer = thinker.ask("long", max_tokens=5)
-    message = answer.choices[0].message
-    assert THINKING_TEXTS["long"].startswith(message.model_dump()["reasoning_content"])
-    assert (message.content, answer.choices[0].finish_reason) == (None, "length")
-    assert answer.usage.completion_tokens_details.reasoning_tokens == 5
+@pytest.mark.parametrize(
+    ("messages", "status"),
+    [
+        ([USER, EMPTY], 200),
+        ([EMPTY], 200),
+        ([{"role": "assistant"}], 200),
+        ([], 400),
+        ([{"role": "user", "content": None}], 400),
+        ([{"role": "system", "content": None}, USER], 400),
+        ([{"role": "user", "content": []}], 400),
+        ([{"role": "system", "content": [{"type": "text", "text": "Be kind."}]}, USER], 200),
+        ([{"role": "developer", "content": "Be kind."}, USER], 200),
+        ([{"role": "system", "content": []}, USER], 400),
+        ([USER, {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}], 200),
+        ([USER, {"role": "tool", "tool_call_id": "x", "content": PLACEHOLDER}], 200),
+        ([{"role": "user", "content": PLACEHOLDER}], 200),
+        ([USER, {"role": "function", "name": "f", "content": "x"}], 400),
+    ],
+)
+def test_messages_of_odd_shapes_are_answered_or_refused(
+    qwen: Pupil, messages: list[dict[str, Any]], status: int
+) -> None:
+    fields = {"model": qwen.server.model, "messages": messages} | qwen.reciter.say("plain")
+    response = qwen.server.post(fields)
+    assert response.status_code == status
+    if status == 200:
+        assert response.json()["choices"][0]["message"]["content"] == TEXTS["plain"]
+    else:
+        assert response.json()["error"]["param"].startswith("messages")
 
 
-def test_a_stop_string_does_not_end_a_thought(thinker: Pupil) -> None:
-    answer = thinker.ask("think", stop=["I"])
-    message = answer.choices[0].message
-    assert message.model_dump()["reasoning_content"] == THOUGHT
-    assert message.content is None
-    assert answer.choices[0].finish_reason == "stop"
+def test_a_call_that_cannot_be_promised_is_refused_by_name(qwen: Pupil) -> None:
+    for choice in ("required", {"type": "function", "function": {"name": "look"}}):
+        response = qwen.server.post(qwen.fields("two", tool_choice=choice))
+        assert response.status_code == 400
+        assert response.json()["error"]["param"] == "tool_choice"
 
 
-KIMI_TOKENS = ("<think>", "</think>")
-KIMI_TEXTS = {
-    "one": "Hm.</think>I look.<|tool_calls_section_begin|><|tool_call_begin|>functions.look:0"
-    f"<|tool_call_argument_begin|>{ARGUMENTS}<|tool_call_end|><|tool_call_begin|>functions.see:1"
-    "<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>",
-    "two": "Straight to it<|tool_calls_section_begin|><|tool_call_begin|>functions.look:7"
-    "<|tool_call_argument_begin|>[]<|tool_call_end|>",
-}
-
-
-@pytest.fixture(scope="module")
-def kimi(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pupil]:
-    yield from pupil(
-        tmp_path_factory.mktemp("kimi"),
-        "kimi_k25",
-        KIMI_TEXTS,
-        template=KIMI_TOOLS,
-        tokens=KIMI_TOKENS,
-        prompt_end="<think>",
-    )
-
-
-def test_a_section_of_calls_is_parsed_with_the_models_ids(kimi: Pupil) -> None:
-    for answer in (kimi.ask("one"), gather(kimi, "one")):
-        message = answer.choices[0].message
-        assert message.model_dump()["reasoning_content"] == "Hm."
-        assert message.content == "I look."
-        assert called(answer) == TWO_CALLS
-        assert [each.id for each in message.tool_calls] == ["functions.look:0", "functions.see:1"]
-        assert answer.choices[0].finish_reason == "tool_calls"
-
-
-def gather(one: Pupil, text: str) -> Any:
-    with one.server.client.chat.completions.stream(**one.fields(text)) as stream:
-        return stream.get_final_completion()
-
-
-def test_a_section_may_end_the_thought(kimi: Pupil) -> None:
-    answer = kimi.ask("two")
-    assert answer.choices[0].message.model_dump()["reasoning_content"] == "Straight to it"
-    assert called(answer) == [("look", "[]")]
-
-
-def test_a_conversation_with_results_goes_on(kimi: Pupil, qwen: Pupil, thinker: Pupil) -> None:
-    for one, text in ((kimi, "one"), (qwen, "two"), (thinker, "think")):
-        messages: Messages = [{"role": "user", "content": "Look, please."}]
-        first = one.ask(text, messages).choices[0].message
-        messages.append(first.model_dump())
-        for each in first.tool_calls:
-            messages.append({"role": "tool", "tool_call_id": each.id, "content": "Found."})
-        second = one.ask(text, messages)
-        assert second.choices[0].message.content == "I look."
-        assert second.usage.prompt_tokens > 40
-
-
-def image_tokens(answer: Any) -> int:
-    count: int = answer.usage.prompt_tokens_details.model_dump()["image_tokens"]
-    return count
-
-
-def test_images_in_results_are_images(qwen: Pupil, kimi: Pupil) -> None:
-    for one, text in ((qwen, "two"), (kimi, "one")):
-        sizes = [(160, 128), (64, 96)]
-        pictures = [image_part(draw_shape("red", "circle", size)) for size in sizes]
-        messages: Messages = [
-            {"role": "user", "content": [pictures[0], text_part("What is on the screen?")]},
-            {"role": "assistant", "content": None, "tool_calls": [old_call("functions.look:0")]},
-            {
-                "role": "tool",
-                "tool_call_id": "functions.look:0",
-                "content": [text_part("A picture:"), pictures[1]],
-            },
-        ]
-        both = image_tokens(one.ask(text, messages))
-        alone = [[{"role": "user", "content": [picture]}] for picture in pictures]
-        assert both == sum(image_tokens(one.ask(text, each)) for each in alone)
-        whole = one.ask(text, messages)
-        assert called(whole) == TWO_CALLS
-        assert whole.usage.prompt_tokens < 400
-
-
-def old_call(call_id: str, arguments: str = ARGUMENTS) -> dict[str, Any]:
-    function = {"name": "look", "arguments": arguments}
-    return {"id": call_id, "type": "function", "function": function}
-
-
-@pytest.mark.parametrize("arguments", ["", "{", "[1]", "null", '"x"', '{"a": NaN}', "<|im_end|>"])
-def test_arguments_that_are_no_object_are_shown_as_they_are(qwen: Pupil, arguments: str) -> None:
-    messages: Messages = [
-        {"role": "user", "content": "Look."},
-        {"role": "assistant", "content": None, "tool_calls": [old_call("x", arguments)]},
-        {"role": "tool", "tool_call_id": "x", "content": []},
-    ]
-    assert qwen.ask("plain", messages).choices[0].message.content == TEXTS["plain"]
+def test_a_model_without_tools_says_so(demo: Server) -> None:
+    user = [{"role": "user", "content": "Hi."}]
+    response = demo.post({"model": demo.model, "messages": user, "tools": [LOOK]})
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == "tools"

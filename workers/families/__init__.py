@@ -43,8 +43,12 @@ class Layout(Protocol):
         """Upper bound of height times width after resizing, whatever the image."""
         ...
 
-    def plan(self, source_size: tuple[int, int], backend: Backend) -> ImagePlan:
+    def plan(
+        self, source_size: tuple[int, int], backend: Backend, max_pixels: int | None = None
+    ) -> ImagePlan:
         """Plan an image from its displayed (height, width), in pixels.
+
+        With `max_pixels`, as if the checkpoint's own limit after resizing were no higher.
 
         Raises:
             ImageShapeError: the family cannot take this shape.

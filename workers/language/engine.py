@@ -1,4 +1,4 @@
-"""Continuous batching: `GenerateJob` in; `Taken`, `Started`, `Tokens` and one last event out."""
+"""Continuous batching: `GenerateJob` in; `Taken`, `Started`, `Tokens` and one `LastEvent` out."""
 
 import logging
 import time
@@ -29,6 +29,7 @@ from workers.messages import (
     FromWorker,
     GenerateJob,
     MapPool,
+    Missing,
     PoolMapped,
     Started,
     Stats,
@@ -46,8 +47,8 @@ class Engine:
     """Answers many prompts at once, one step at a time.
 
     Not thread safe: one loop calls `put`, `abort` and `step`. Every job that was put ends in
-    exactly one `Finished` or `Failed`, which a later `step` returns. A prompt that begins like an
-    earlier one takes over what is known of it, images included.
+    exactly one `LastEvent`, which a later `step` returns. A prompt that begins like an earlier one
+    takes over what is known of it, images included: those need no embeddings.
     """
 
     def __init__(  # noqa: PLR0913 - the limits are the fields of `Start`, by name
@@ -100,23 +101,27 @@ class Engine:
     def put(self, job: GenerateJob) -> None:
         """Queue a job. Embeddings that it needs are copied before this returns, or read in place.
 
-        The latter are needed to the end, for a sequence that was preempted is computed anew.
+        The latter are needed to the end, for a sequence that was preempted is computed anew. What
+        known images gave is held to the end as well: their embeddings will be gone, if they came.
         """
         assert job.job_id not in self._sequences, f"job {job.job_id} was put twice"
         try:
             prompt = self._reader.read(job)
             sequence = self._sequence(job, prompt)
             num_known = self._scheduler.num_anchorable_tokens(sequence)
-            known = [span for span in job.spans if span.start + span.num_tokens <= num_known]
-            found = self._reader.read_pictures(job.spans[len(known) :])
+            needed = [span for span in job.spans if span.start + span.num_tokens > num_known]
+            missing = tuple(span.start for span in needed if span.embeddings is None)
+            if missing:
+                self._outbox.append(Missing(job_id=job.job_id, starts=missing))
+                return
+            found = self._reader.read_pictures(needed)
         except JobRefused as error:
             self._outbox.append(Failed(job_id=job.job_id, kind=error.kind, message=error.message))
             return
+        known = job.spans[: len(job.spans) - len(needed)]
         self._sequences[job.job_id] = sequence
         self._prompts[job.job_id] = replace(prompt, pictures=found.pictures)
-        # What the known images gave is held from now on: their embeddings will be gone.
-        num_anchored_tokens = known[-1].start + known[-1].num_tokens if known else 0
-        self._scheduler.add(sequence, num_anchored_tokens)
+        self._scheduler.add(sequence, known[-1].start + known[-1].num_tokens if known else 0)
         self._outbox.append(
             Taken(
                 job_id=job.job_id,

@@ -1,8 +1,10 @@
 """Sequences in, the next `Step` out: who computes which tokens, and in which blocks."""
 
-from collections import deque
+from bisect import bisect_right
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 
 from workers.language.blocks import BlockPool
 from workers.language.sequence import Sequence
@@ -65,6 +67,7 @@ class Scheduler:
         self._max_running = min(max_step_sequences, max_step_tokens)
         self._running: list[Sequence] = []  # oldest first
         self._waiting: deque[Sequence] = deque()  # preempted ones in front, they are older
+        self._anchors: Counter[int] = Counter()  # by block, how many sequences have it anchored
         self._dirty_blocks: list[int] = []
 
     @property
@@ -83,8 +86,10 @@ class Scheduler:
 
     def num_anchorable_tokens(self, sequence: Sequence) -> int:
         """Tokens at the beginning of a new sequence that are known and may be anchored."""
-        anchored = sum(each.num_anchored_blocks for each in self)
-        num_blocks = min(len(self._find(sequence)), self._max_anchored_blocks - anchored)
+        found = self._find(sequence)
+        # What others have anchored takes up nothing more.
+        num_new = list(accumulate((each not in self._anchors for each in found), initial=0))
+        num_blocks = bisect_right(num_new, self._max_anchored_blocks - len(self._anchors)) - 1
         return num_blocks * self._blocks.block_tokens
 
     def add(self, sequence: Sequence, num_anchored_tokens: int = 0) -> None:
@@ -97,6 +102,7 @@ class Scheduler:
         sequence.block_ids = self._find(sequence)[:count]
         sequence.num_anchored_blocks = count
         self._blocks.share(sequence.block_ids)
+        self._anchors.update(sequence.block_ids)
         self._waiting.append(sequence)
 
     def remove(self, sequence: Sequence, is_finite: bool) -> None:
@@ -106,6 +112,10 @@ class Scheduler:
         was not seen to be finite are zeroed before another sequence computes with them.
         """
         (self._running if sequence in self._running else self._waiting).remove(sequence)
+        for block_id in sequence.block_ids[: sequence.num_anchored_blocks]:
+            self._anchors[block_id] -= 1
+            if not self._anchors[block_id]:
+                del self._anchors[block_id]
         sequence.num_anchored_blocks = 0
         self._release(sequence, is_finite)
 
@@ -123,8 +133,9 @@ class Scheduler:
     def check(self) -> None:
         """Assert the invariants; costs time in proportion to the number of blocks."""
         self._blocks.check([sequence.block_ids for sequence in self])
-        anchored = sum(sequence.num_anchored_blocks for sequence in self)
-        assert anchored <= self._max_anchored_blocks, "anchors leave too little room"
+        anchors = Counter(b for each in self for b in each.block_ids[: each.num_anchored_blocks])
+        assert anchors == self._anchors, "anchors are not as many as counted"
+        assert len(anchors) <= self._max_anchored_blocks, "anchors leave too little room"
         assert self.num_running <= self._max_running, "too many running sequences"
         for sequence in self._running:
             room = len(sequence.block_ids) * self._blocks.block_tokens

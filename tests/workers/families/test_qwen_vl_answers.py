@@ -140,6 +140,11 @@ def test_markers_are_text_where_the_template_knows_none() -> None:
     assert read(text, TOOLS, with_calls=False) == [("words", text)]
 
 
+def test_a_template_with_calls_of_another_form_has_none_that_are_known() -> None:
+    assert TOOLS.call_markers
+    assert not read_answer_form("<tool_call>\n<function=example>").call_markers
+
+
 PIECES = (
     "<tool_call>", "</tool_call>", "\n", " ", '{"name": "f", "arguments": ', '{"a": "b"}', "}", "{",
     '"', "\\", '{"name": "', '", "arguments": {', "null", "<think>", "</think>", "words", ",",

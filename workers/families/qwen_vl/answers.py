@@ -5,11 +5,12 @@ from workers.families.qwen_vl.json_calls import CALL_BEGIN, CALL_END, CALL_SYNTA
 
 THINK_BEGIN = "<think>"
 THINK_END = "</think>"
+_XML_CALL = "<function="  # calls in another form between the same markers
 
 
 def read_answer_form(template: str) -> AnswerForm:
     """The form of the answers that a chat template leads to."""
-    has_calls = CALL_BEGIN in template
+    has_calls = CALL_BEGIN in template and _XML_CALL not in template
     return AnswerForm(
         thinks=THINK_END in template,
         thought_begin=THINK_BEGIN,

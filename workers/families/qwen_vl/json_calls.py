@@ -67,12 +67,9 @@ class JsonCallReader:
         yield from self._speech.finish()
 
     def _read_marker(self, atom: Atom) -> Iterator[Event]:
-        if self._state == "behind" and atom.text == CALL_END:
-            self._held = []
-        elif atom.text != CALL_BEGIN:
-            self._held.append(atom)
-            if self._state == "call" and self._call.is_told:
-                self._held = []
+        has_call = self._state == "behind" or (self._state == "call" and self._call.is_told)
+        if atom.text == CALL_END:
+            self._held = [] if has_call else [*self._held, atom]
         yield from self._leave()
         if atom.text == CALL_BEGIN:
             self._open([atom])
