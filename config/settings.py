@@ -5,10 +5,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 from pydantic.fields import FieldInfo
 
+from config.clients import ClientSettings
 from config.domains import parse_domains
+from config.section import Section
 from config.workers import WorkerSpec, parse_workers
 
 PREFIX = "FOVEA_"
@@ -35,12 +37,6 @@ def _check_folder(text: str) -> str:
     if text and (not folder.is_absolute() or ".." in folder.parts or not folder.is_dir()):
         raise ValueError("not the absolute path of a folder")
     return text
-
-
-class Section(BaseModel):
-    """Settings that belong together; each field is read from FOVEA_ plus its name in capitals."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class ServerSettings(Section):
@@ -80,36 +76,6 @@ class ServerSettings(Section):
         30.0,
         ge=0,
         description="Time that running requests get after SIGTERM or Ctrl-C, in seconds.",
-    )
-
-
-class ClientSettings(Section):
-    max_connections: int = Field(
-        16_384,
-        ge=1,
-        description=(
-            "Connections of clients at once; more get 503. At most three quarters of the files "
-            "that the system lets the process open."
-        ),
-    )
-    max_head_bytes: int = Field(
-        32_768, ge=1024, description="Largest head of a request, its URL included; then 431."
-    )
-    head_seconds: float = Field(
-        10.0, gt=0, description="Time a client gets to send the head of a request; then 408."
-    )
-    idle_seconds: float = Field(
-        75.0,
-        gt=0,
-        description=(
-            "Time a connection stays open between requests, in seconds; longer than load "
-            "balancers keep theirs, which is often 60."
-        ),
-    )
-    stalled_seconds: float = Field(
-        30.0,
-        gt=0,
-        description="Time after which a client that does not read its answer is cut off.",
     )
 
 
