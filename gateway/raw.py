@@ -43,7 +43,7 @@ def make_raw_prompt(raw: Raw, wishes: SamplingFields, desk: Desk, job_id: str = 
     checkpoint = services.checkpoint
     return Prompt(
         request_id=job_id or desk.job_id,
-        tenant=b"",  # one for all, as long as there are no keys
+        tenant=b"",  # the journey knows
         model=services.served_model_name,
         turns=(),
         images=(),

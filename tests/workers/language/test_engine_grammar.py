@@ -68,11 +68,13 @@ class GatedGrammars(Grammars):
     def __init__(self, vocabulary: Vocabulary, is_gated: Callable[[], bool]) -> None:
         super().__init__(vocabulary, 768)
         self.gate = threading.Event()
+        self.is_held = threading.Event()  # a look waits
         self._is_gated = is_gated
 
     def submit(self, work: Any, argument: Any) -> Any:
         if not self._is_gated():
             return super().submit(work, argument)
+        self.is_held.set()
         return super().submit(lambda given: self.gate.wait(30) and work(given), argument)
 
 
@@ -142,6 +144,7 @@ def test_nobody_waits_for_a_grammar_that_tells_nothing(
     grammars = GatedGrammars(vocabulary, lambda: is_slow[0])
     engine = make_engine(deep_model, arenas, grammars=grammars)
     engine.put(guided(deep_model, arenas, 0, SCHEMAS["enum"]))
+    assert grammars.is_held.wait(30)
     is_slow[0] = False
     engine.put(free(deep_model, arenas, 0, 12))
     engine.put(guided(deep_model, arenas, 1, SCHEMAS["enum"]))
