@@ -81,7 +81,7 @@ def two() -> Iterator[Server]:
     ("parts", "stage"),
     [
         pytest.param((f"decode {SLOW}",), "fovea_worker_running", id="decoding"),
-        pytest.param((plain((13, 4, 0), 44), "encode"), "fovea_arena_used_bytes", id="encoding"),
+        pytest.param((plain((13, 5, 0), 44), "encode"), "fovea_arena_used_bytes", id="encoding"),
     ],
 )
 def test_a_request_whose_worker_is_killed_gets_the_answer_it_would_have_got(
