@@ -19,7 +19,7 @@ SMALL_BYTES = 64 << 10  # of each request, which do not count
 # A body above this is taken to have images without a look, where that matters.
 _SEARCHED_BYTES = 1 << 20
 _MARKS = (b'"image_url"', b'"image_tensors"', b'"input_image"')
-_IMAGE_SHARE = 0.75  # of the places
+_TEXT_PART = 4  # one place of so many is for text alone
 _MAX_RETRY_SECONDS = 60
 
 
@@ -56,8 +56,8 @@ class Admission:
     @property
     def max_image_requests(self) -> int:
         """Places that requests with images may take."""
-        chosen = self.limits.max_image_requests
-        return chosen or max(1, int(_IMAGE_SHARE * self.settings.max_running_requests))
+        num_places = self.settings.max_running_requests
+        return self.limits.max_image_requests or num_places - num_places // _TEXT_PART
 
     def _check(self, name: str, value: int, limit: int, retry_seconds: float = 1.0) -> None:
         if value >= limit:
