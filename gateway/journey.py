@@ -24,7 +24,7 @@ from gateway.prompt import ImageRef, Prompt
 from gateway.sampling import for_choice
 from gateway.services import Services
 from gateway.tensors import TensorHeader, check_tensors, read_tensors
-from gateway.text import PromptTokens, build
+from gateway.text import PromptTokens, build, refuse_hopeless
 from workers.families import ImageShapeError
 from workers.families.plan import ImagePlan
 from workers.messages import GenerateJob, Span
@@ -47,6 +47,7 @@ class Journey:
         Raises:
             ServeError: any stage refused or failed.
         """
+        refuse_hopeless(self._prompt, self._services.max_context_tokens())
         pictures = await together(self._look(image) for image in self._prompt.images)
         tokens = await self._tokenise(tuple(picture.task.plan for picture in pictures))
         with ExitStack() as desk:
