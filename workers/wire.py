@@ -92,12 +92,13 @@ class Channel:
             bodies += self._splitter.feed(chunk)
         return bodies
 
-    def send(self, message: Frame) -> None:
-        """Write a message, or keep it for later while the gateway is slow to read.
+    def send(self, *messages: Frame) -> None:
+        """Write messages in one go, or keep them for later while the gateway is slow to read.
 
         Waits for the gateway once more than MAX_BACKLOG_BYTES are kept.
         """
-        self._backlog += pack(message)
+        for message in messages:
+            self._backlog += pack(message)
         self._flush()
         while len(self._backlog) > MAX_BACKLOG_BYTES:
             self._poll(select.POLLOUT)

@@ -148,6 +148,7 @@ class Worker:
             self._publish(desk, events)
 
     def _publish(self, desk: _Desk[Job], events: Iterable[FromWorker]) -> None:
+        told: list[FromWorker] = []
         for event in events:
             match event:
                 case Stats():
@@ -158,7 +159,8 @@ class Worker:
                         continue
             if isinstance(event, Encoded | Finished | Failed):
                 del desk.open_jobs[event.job_id]
-            self._channel.send(event)
+            told.append(event)
+        self._channel.send(*told)
 
     def _end(self, desk: _Desk[Job], job_ids: Iterable[str]) -> None:
         for job_id in job_ids:

@@ -35,7 +35,7 @@ class LayerKv(NamedTuple):
 class VisualRows:
     """Deepstack: what the first layers add to the rows of image tokens."""
 
-    mask: Tensor  # [tokens], bool; which rows are image tokens
+    rows: Tensor  # [image tokens], int64; those of the step's rows
     levels: Tensor  # [levels, image tokens, hidden]
 
 

@@ -58,7 +58,7 @@ class InputBuilder:
             positions=table[1:-1],
             attention=build_attention(self._cache, table[-1], slices, self._decoder.dtype),
             splices=tuple(splices),
-            visual=self._visual(len(table[0]), splices),
+            visual=self._visual(splices),
             last_rows=_to_device(firsts[1:][chosen] - 1, device),
             choosers=tuple(slices[index].sequence for index in chosen),
         )
@@ -80,14 +80,12 @@ class InputBuilder:
         numbers[1:-1, read:] = index[read:] + prompt.offset
         numbers[-1] = np.asarray(sequence.block_ids)[index // size] * size + index % size
 
-    def _visual(self, num_rows: int, splices: list[tuple[int, Tensor]]) -> VisualRows | None:
+    def _visual(self, splices: list[tuple[int, Tensor]]) -> VisualRows | None:
         if not splices or not self._decoder.num_deepstack_levels:
             return None
-        mask = np.zeros(num_rows, np.bool_)
-        for row, embeddings in splices:
-            mask[row : row + embeddings.shape[1]] = True
+        parts = [np.arange(row, row + embeddings.shape[1]) for row, embeddings in splices]
         levels = torch.cat([embeddings[1:] for _, embeddings in splices], dim=1)
-        return VisualRows(_to_device(mask, self._decoder.device), levels)
+        return VisualRows(_to_device(np.concatenate(parts), self._decoder.device), levels)
 
 
 def build_attention(
