@@ -184,6 +184,8 @@ def _start_message(
         kv_block_tokens=settings.engine.kv_block_tokens,
         max_step_tokens=settings.engine.max_step_tokens,
         max_step_sequences=settings.engine.max_step_sequences,
+        attention=settings.engine.attention,
+        cuda_graphs=settings.engine.cuda_graphs,
         prefix_cache=settings.engine.prefix_cache,
         digest_key=digest_key,
     )

@@ -70,6 +70,7 @@ class Decoder(Protocol):
     num_axes: int  # of its rotary positions
     device: torch.device
     dtype: torch.dtype
+    is_recordable: bool  # whether a pass asks its device nothing, so that it can be replayed
 
     def embed(self, ids: Tensor) -> Tensor:
         """Embed token ids, int64 [tokens] -> [tokens, hidden]."""

@@ -28,7 +28,8 @@ class KvCache:
     ) -> None:
         self.block_tokens = block_tokens
         self.spec = tuple(spec)
-        num_slots = num_blocks * block_tokens
+        self.spare_block = num_blocks  # of nobody; rows that only fill a step up write to it
+        num_slots = (num_blocks + 1) * block_tokens
         # Each [heads, blocks * block tokens, dim].
         self._keys = [
             _zeros((layer.num_heads, num_slots, layer.key_dim), dtype, device) for layer in spec
@@ -60,6 +61,11 @@ class KvCache:
         if self.spec[layer].is_latent:
             return keys, keys
         return keys, self._gather(self._values[layer], table)
+
+    def pages(self, layer: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of a layer as they lie, each [blocks, heads, block tokens, dim]."""
+        keys, values = self._blocks(self._keys[layer]), self._blocks(self._values[layer])
+        return keys.transpose(0, 1), values.transpose(0, 1)
 
     def zero(self, block_ids: Tensor) -> None:
         """Wipe blocks, int64 [blocks]."""

@@ -13,7 +13,9 @@ from workers.families.decoder import Decoder
 from workers.features import ELSEWHERE, Home
 from workers.language.blocks import BlockPool
 from workers.language.embeddings import EmbeddingReader
+from workers.language.graphs import Recorder
 from workers.language.inputs import InputBuilder
+from workers.language.paths import PathName, choose_path
 from workers.language.prefix import BlockKeys
 from workers.language.prompts import JobRefused, Prompt, PromptReader
 from workers.language.runner import Runner, default_kv_tokens
@@ -58,21 +60,28 @@ class Engine:
         max_step_tokens: int,
         max_step_sequences: int,
         max_context_tokens: int,
+        attention: PathName = "auto",
+        recorder: Recorder | None = None,
         prefix_cache: bool,
         digest_key: bytes,
         home: Home = ELSEWHERE,
     ) -> None:
-        """Allocate the KV cache; 0 means from free memory, and what the checkpoint allows."""
+        """Allocate the KV cache; 0 means from free memory, and what the checkpoint allows.
+
+        Raises:
+            NoSuchPath: see `choose_path`.
+        """
+        path = choose_path(attention, decoder)  # before the KV cache takes what is free
         allowed = layout.max_context_tokens
         allowed = min(max_context_tokens or allowed, allowed)
         wanted = kv_cache_tokens or default_kv_tokens(decoder, allowed)
         num_blocks = max(1, wanted // kv_block_tokens)
         self.kv_cache_tokens = num_blocks * kv_block_tokens
         self.max_context_tokens = min(allowed, self.kv_cache_tokens)
-        self._runner = Runner(decoder, num_blocks, kv_block_tokens)
+        self._runner = Runner(decoder, num_blocks, kv_block_tokens, recorder)
         self._embeddings = EmbeddingReader(decoder, arenas, home)
         self._reader = PromptReader(decoder, layout, self._embeddings, self.max_context_tokens)
-        self._builder = InputBuilder(decoder, self._runner.cache)
+        self._builder = InputBuilder(decoder, self._runner.cache, path, pads=recorder is not None)
         self._blocks = BlockPool(num_blocks, kv_block_tokens)
         # Beside all anchors, the longest sequence finds room.
         num_longest = self._blocks.num_missing((), self.max_context_tokens)

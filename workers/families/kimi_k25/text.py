@@ -47,6 +47,7 @@ class TextModel(PackedText):
         self.kv_spec = (spec,) * len(language_model.layers)
         self.num_deepstack_levels = 0
         self.num_axes = 1
+        self.is_recordable = False  # which experts have work is asked in every layer
 
     def forward(
         self,

@@ -37,6 +37,7 @@ class TextModel(PackedText):
         language_model.norm = RootMeanSquareNorm(language_model.norm)
         self.num_deepstack_levels = num_deepstack_levels
         self.num_axes = NUM_AXES
+        self.is_recordable = True
 
     def forward(
         self,
