@@ -49,6 +49,13 @@ class ServerSettings(Section):
     served_model_name: str = Field(
         "", description="Name in /v1/models and responses; empty: the checkpoint folder's name."
     )
+    api_keys_file: str = Field(
+        "",
+        description=(
+            "File of API keys that are let in, see `fovea key`; read again when it changes. "
+            "Empty: everybody is."
+        ),
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Least severe log line that is written."
     )
@@ -73,6 +80,36 @@ class ServerSettings(Section):
         30.0,
         ge=0,
         description="Time that running requests get after SIGTERM or Ctrl-C, in seconds.",
+    )
+
+
+class ClientSettings(Section):
+    max_connections: int = Field(
+        16_384,
+        ge=1,
+        description=(
+            "Connections of clients at once; more get 503. At most three quarters of the files "
+            "that the system lets the process open."
+        ),
+    )
+    max_head_bytes: int = Field(
+        32_768, ge=1024, description="Largest head of a request, its URL included; then 431."
+    )
+    head_seconds: float = Field(
+        10.0, gt=0, description="Time a client gets to send the head of a request; then 408."
+    )
+    idle_seconds: float = Field(
+        75.0,
+        gt=0,
+        description=(
+            "Time a connection stays open between requests, in seconds; longer than load "
+            "balancers keep theirs, which is often 60."
+        ),
+    )
+    stalled_seconds: float = Field(
+        30.0,
+        gt=0,
+        description="Time after which a client that does not read its answer is cut off.",
     )
 
 
@@ -133,6 +170,17 @@ class ImageSettings(Section):
         64_000_000, ge=1, description="Width times height of one image, in pixels."
     )
     max_image_side: int = Field(16_384, ge=1, description="Longer side of one image, in pixels.")
+    max_resized_pixels: int = Field(
+        0,
+        ge=0,
+        description=(
+            "Pixels that an image keeps for the model, whatever the caller asks for; "
+            "0: what the checkpoint allows."
+        ),
+    )
+    low_detail_pixels: int = Field(
+        262_144, ge=1, description="Pixels that an image with detail low keeps for the model."
+    )
     allow_tensor_inputs: bool = Field(
         False, description="Take patches and embeddings from callers in place of images."
     )
@@ -176,7 +224,6 @@ class VisionSettings(Section):
             "0: 16384 on a GPU, 2048 on a CPU."
         ),
     )
-
     embedding_cache_share: float = Field(
         0.5,
         ge=0,
@@ -220,6 +267,7 @@ class Settings(Section):
     """Everything that can be set, read once at start and passed in by section."""
 
     server: ServerSettings = ServerSettings()
+    clients: ClientSettings = ClientSettings()
     model: ModelSettings = ModelSettings()
     workers: WorkerSettings = WorkerSettings()
     images: ImageSettings = ImageSettings()

@@ -1,4 +1,4 @@
-"""The command line: `fovea serve` and `fovea config`."""
+"""The command line: `fovea serve`, `fovea config` and `fovea key`."""
 
 import argparse
 import os
@@ -9,9 +9,11 @@ import uvloop
 
 from config.logs import set_up_logs
 from config.settings import Settings, SettingsError, load_settings
+from gateway.keys import KeyFileError, new_key
 from gateway.listing import settings_listing
 from gateway.memory import share_one_heap
-from gateway.server import StartError, listen, serve
+from gateway.server import serve
+from gateway.sockets import StartError, listen
 from gateway.versions import VersionError, check_torch_pair
 from workers.families import UnsupportedCheckpoint
 from workers.pool import WorkerStartError
@@ -20,22 +22,16 @@ from workers.pool import WorkerStartError
 def main() -> None:
     """Parse the command, read the settings, run; a start that cannot work exits with 1."""
     begun = time.monotonic()
-    parser = argparse.ArgumentParser(prog="fovea", description="Serve a vision-language model.")
-    parser.add_argument(
-        "command",
-        nargs="?",
-        default="serve",
-        choices=("serve", "config"),
-        help="serve (the default), or print the settings as they are read",
-    )
-    command = parser.parse_args().command
+    asked = _parse_command()
     try:
-        settings = load_settings(os.environ)
-        if command == "config":
-            sys.stdout.write(settings_listing(settings))
+        if asked.command == "key":
+            _print_key(asked.name, asked.words)
+        elif asked.command == "config":
+            sys.stdout.write(settings_listing(load_settings(os.environ)))
         else:
-            _serve(settings, begun)
+            _serve(load_settings(os.environ), begun)
     except (
+        KeyFileError,
         SettingsError,
         StartError,
         UnsupportedCheckpoint,
@@ -43,6 +39,32 @@ def main() -> None:
         WorkerStartError,
     ) as error:
         sys.exit(f"fovea: {error}")
+
+
+def _parse_command() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="fovea", description="Serve a vision-language model.")
+    commands = parser.add_subparsers(dest="command", title="commands")
+    commands.add_parser("serve", help="serve, which is also what happens without a command")
+    commands.add_parser("config", help="print the settings as they are read")
+    key = commands.add_parser("key", help="make an API key and its line for FOVEA_API_KEYS_FILE")
+    key.add_argument("name", help="whose key it is, as limits and logs call it")
+    key.add_argument(
+        "words",
+        nargs="*",
+        metavar="SETTING=VALUE",
+        help=(
+            "requests_per_minute, images_per_minute, tokens_per_minute, concurrency; "
+            "scope=metrics for a key that reads /metrics alone"
+        ),
+    )
+    return parser.parse_args()
+
+
+def _print_key(name: str, words: list[str]) -> None:
+    """The line goes to standard output, so that `>>` takes it to the file without the key."""
+    key, line = new_key(name, words)
+    sys.stderr.write(f"The key of {name}, shown this once and kept nowhere:\n{key}\n")
+    sys.stdout.write(f"{line}\n")
 
 
 def _serve(settings: Settings, begun: float) -> None:

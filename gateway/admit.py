@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from config.settings import ServerSettings
 from gateway.errors import Overloaded
+from gateway.limits import Account
 
 
 @dataclass(slots=True)
@@ -14,8 +15,8 @@ class Admission:
     num_running: int = 0
     num_bytes: int = 0
 
-    def admit(self) -> "Permit":
-        """Take a place for one request.
+    def admit(self, account: Account) -> "Permit":
+        """Take a place for one request, which goes on this account.
 
         Raises:
             Overloaded: `max_running_requests` are in work.
@@ -24,7 +25,7 @@ class Admission:
         if self.num_running >= limit:
             raise Overloaded(f"{self.num_running} requests are running; the limit is {limit}")
         self.num_running += 1
-        return Permit(self)
+        return Permit(self, account)
 
 
 @dataclass(slots=True)
@@ -32,6 +33,7 @@ class Permit:
     """One request's place and the bytes it holds. Owned by the request's task."""
 
     admission: Admission
+    account: Account
     num_bytes: int = field(default=0)
     released: bool = field(default=False)
 

@@ -1,11 +1,12 @@
-"""Token events of a request's tickets in, `Piece`s of text with usage out."""
+"""Token events of a request's tickets in, `Piece`s of the answer with usage out."""
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from gateway.deltas import CallBook, Delta, Said, join
 from gateway.dispatch import Batch, Ticket, to_error
 from gateway.errors import BadRequest, ServeError
 from gateway.prompt import Prompt
@@ -14,30 +15,48 @@ from gateway.sse import Usage
 from gateway.tensors import INVALID_TENSORS
 from gateway.text_stream import TextStream
 from gateway.token_log import Entry, TokenLog
+from workers.families.answers import Event, Words
 from workers.messages import Failed
 
-FinishReason = Literal["stop", "length"]
+FinishReason = Literal["stop", "length", "tool_calls"]
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The next text of one choice, and why it ended if that is reached."""
+    """The next of one choice, and why it ended if that is reached."""
 
     choice: int
-    text: str
+    deltas: Sequence[Delta]
     logprobs: list[Entry] | None  # None unless they were asked for
     reason: FinishReason | None
+
+    @property
+    def text(self) -> str:
+        """What is said to the caller."""
+        return "".join(delta.text for delta in self.deltas if isinstance(delta, Said))
 
 
 class Answer:
     """Reads the ticket of one choice to its end. Owned by the request's task."""
 
-    def __init__(self, services: Services, prompt: Prompt, ticket: Ticket, choice: int) -> None:
+    def __init__(
+        self,
+        services: Services,
+        prompt: Prompt,
+        ticket: Ticket,
+        choice: int,
+        in_thought: bool = False,
+    ) -> None:
+        """`in_thought` tells that the prompt leaves a thought open."""
         self._services = services
         self._ticket = ticket
         self._choice = choice
         speller, sampling = services.checkpoint.speller, prompt.sampling
         self._text = TextStream(speller, prompt.stop, sampling.min_tokens)
+        if prompt.raw is None:  # what goes on with a raw prompt is told as it is
+            form = services.checkpoint.answer_form
+            self._text.read_as(form, in_thought, prompt.tool_use.may_call)
+        self._calls = CallBook(prompt.tool_use.max_calls)
         self._log = TokenLog(speller) if sampling.logprobs else None
         self._has_tensors = any(image.form == "tensors" for image in prompt.images)
         self._last_at: float | None = None
@@ -50,12 +69,17 @@ class Answer:
         return self._ticket.num_cached_tokens
 
     @property
+    def num_thought_tokens(self) -> int:
+        """Tokens of the answer up to the end of its thought."""
+        return self._text.num_thought_tokens
+
+    @property
     def has_news(self) -> bool:
         """Whether there is a piece to take."""
         return not self.ended and self._ticket.has_news
 
     def take(self) -> Piece:
-        """The next piece; its text may be empty while a character is incomplete.
+        """The next piece; it may be empty while something is incomplete.
 
         Raises:
             ServeError: the job failed.
@@ -64,30 +88,45 @@ class Answer:
         if isinstance(batch.end, Failed):
             raise self._error(batch.end)
         self._observe(batch)
-        text = self._read(batch)
+        events, deltas = self._read(batch)
         reason: FinishReason | None = None
-        if self._text.stopped:
+        if self._is_over:
             self._services.dispatcher.close(self._ticket)
-            reason = "stop"
+            reason = self._reason("stop")
         elif batch.end is not None:
-            text += self._text.finish()
-            reason = "length" if batch.end.reason == "length" else "stop"
+            last = self._text.finish()
+            events += last
+            deltas += self._calls.enter(last)
+            reason = self._reason("stop" if self._is_over else batch.end.reason)
             self.num_tokens = batch.end.num_completion_tokens
         self.ended = reason is not None
-        entries = None if self._log is None else self._log.take(self._text.num_given)
-        return Piece(self._choice, text, entries, reason)
+        entries = None if self._log is None else self._log.take(_words(events))
+        return Piece(self._choice, join(deltas), entries, reason)
 
-    def _read(self, batch: Batch) -> str:
-        """The text of the tokens up to the one that completes a stop string."""
-        texts = []
+    @property
+    def _is_over(self) -> bool:
+        """Whether a stop string or the last call that is wanted is complete."""
+        return self._text.stopped or self._calls.is_full
+
+    def _reason(self, end: str) -> FinishReason:
+        if end == "length":
+            return "length"
+        return "tool_calls" if self._calls.num_calls else "stop"
+
+    def _read(self, batch: Batch) -> tuple[list[Event], list[Delta]]:
+        """What the tokens say, up to the one that ends the answer by what it says."""
+        events: list[Event] = []
+        deltas: list[Delta] = []
         for index, token_id in enumerate(batch.token_ids):
             if self._log is not None:
                 self._log.add(token_id, batch.likelihoods[index], self._text.num_characters)
-            texts.append(self._text.push((token_id,)))
+            news = self._text.push((token_id,))
+            events += news
+            deltas += self._calls.enter(news)
             self.num_tokens += 1
-            if self._text.stopped:
+            if self._is_over:
                 break
-        return "".join(texts)
+        return events, deltas
 
     def _error(self, failed: Failed) -> ServeError:
         if failed.kind == "not_finite" and self._has_tensors:
@@ -107,24 +146,35 @@ class Answer:
         self._last_at = now
 
 
+@dataclass(frozen=True, slots=True)
+class Started:
+    """One prompt that an engine has, and the answers to it that come."""
+
+    answers: tuple[Answer, ...]
+    num_prompt_tokens: int
+    num_image_tokens: int
+
+
 class Answers:
     """Reads all choices of one request at once. Owned by the request's task."""
 
-    def __init__(
-        self,
-        services: Services,
-        answers: Sequence[Answer],
-        wake: asyncio.Event,
-        num_prompt_tokens: int,
-        num_image_tokens: int,
-    ) -> None:
+    def __init__(self, started: Sequence[Started], wake: asyncio.Event) -> None:
         """`wake` is set whenever one of the answers has news."""
-        self._services = services
-        self._answers = answers
+        self._started = started
+        self._answers = [answer for one in started for answer in one.answers]
         self._wake = wake
-        self._num_prompt_tokens = num_prompt_tokens
-        self._num_image_tokens = num_image_tokens
         self.usage: Usage | None = None  # once all choices have ended
+
+    def usage_so_far(self) -> Usage:
+        """What has been used until now; the prompt counts once, whatever the number of choices."""
+        started = self._started
+        return Usage(
+            prompt_tokens=sum(one.num_prompt_tokens for one in started),
+            completion_tokens=sum(answer.num_tokens for answer in self._answers),
+            image_tokens=sum(one.num_image_tokens for one in started),
+            cached_tokens=sum(one.answers[0].num_cached_tokens for one in started),
+            thought_tokens=sum(answer.num_thought_tokens for answer in self._answers),
+        )
 
     async def next(self) -> list[Piece]:
         """Wait for news; a piece of each choice that has some.
@@ -138,20 +188,9 @@ class Answers:
             self._wake.clear()
             pieces = [answer.take() for answer in self._answers if answer.has_news]
         if all(answer.ended for answer in self._answers):
-            self.usage = self._sum_up()
+            self.usage = self.usage_so_far()
         return pieces
 
-    def _sum_up(self) -> Usage:
-        """The prompt counts once, whatever the number of choices."""
-        usage = Usage(
-            prompt_tokens=self._num_prompt_tokens,
-            completion_tokens=sum(answer.num_tokens for answer in self._answers),
-            image_tokens=self._num_image_tokens,
-            cached_tokens=self._answers[0].num_cached_tokens,
-        )
-        metrics = self._services.metrics
-        metrics.prompt_tokens.inc(usage.prompt_tokens)
-        metrics.image_tokens.inc(usage.image_tokens)
-        metrics.cached_tokens.inc(usage.cached_tokens)
-        metrics.completion_tokens.inc(usage.completion_tokens)
-        return usage
+
+def _words(events: Sequence[Event]) -> Iterator[Words]:
+    return (event for event in events if isinstance(event, Words))

@@ -1,6 +1,7 @@
-"""The routes: chat completions, models, liveness, readiness, metrics."""
+"""The routes, and those of them that only look: liveness, readiness, metrics."""
 
-import time
+from collections.abc import Callable
+from typing import Generic, TypeVar
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.requests import Request
@@ -8,20 +9,36 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
-from gateway.errors import UnknownModel
+from gateway.chat import ChatTalk
+from gateway.completions import CompletionTalk
 from gateway.exchange import Exchange
-from gateway.responses import error_response, json_response
+from gateway.generation import Generation
+from gateway.models import Models
+from gateway.replies import json_response
+from gateway.responses_talk import ResponseTalk
 from gateway.services import Services
+from gateway.talk import Desk, Language
+from gateway.tokenize import Counting, CountLanguage, Spelling, SpellLanguage
+
+Spoken = TypeVar("Spoken", bound=Language)
 
 
-class ChatCompletions:
-    """POST /v1/chat/completions, as an ASGI application: it watches for the client leaving."""
+class Exchanging(Generic[Spoken]):
+    """A route with a body, as an ASGI application: it watches for the client leaving."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(
+        self,
+        services: Services,
+        exchange: Callable[[Desk, Spoken, Scope, Receive, Send], Exchange],
+        language: Callable[[Desk], Spoken],
+    ) -> None:
         self._services = services
+        self._exchange = exchange
+        self._language = language
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await Exchange(self._services, scope, receive, send).run()
+        desk = Desk(self._services)
+        await self._exchange(desk, self._language(desk), scope, receive, send).run()
 
 
 class Views:
@@ -29,28 +46,6 @@ class Views:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._created = int(time.time())
-
-    async def models(self, request: Request) -> Response:
-        """The one model, in OpenAI's list form."""
-        return json_response({"object": "list", "data": [self._model()]})
-
-    async def model(self, request: Request) -> Response:
-        """The one model, asked for by its name."""
-        name = request.path_params["name"]
-        if name != self._services.served_model_name:
-            return error_response(
-                UnknownModel(f"the model {name[:80]!r} is not served here"), request.scope
-            )
-        return json_response(self._model())
-
-    def _model(self) -> dict[str, object]:
-        return {
-            "id": self._services.served_model_name,
-            "object": "model",
-            "created": self._created,
-            "owned_by": "fovea",
-        }
 
     async def health(self, request: Request) -> Response:
         """200 while the event loop answers."""
@@ -77,11 +72,18 @@ class Views:
 
 def routes(services: Services) -> list[BaseRoute]:
     """Every route of the gateway."""
-    views = Views(services)
+    views, models = Views(services), Models(services)
+    chat = Exchanging(services, Generation, ChatTalk)
+    completions = Exchanging(services, Generation, CompletionTalk)
+    responses = Exchanging(services, Generation, ResponseTalk)
     return [
-        Route("/v1/chat/completions", ChatCompletions(services), methods=["POST"]),
-        Route("/v1/models", views.models),
-        Route("/v1/models/{name:path}", views.model),
+        Route("/v1/chat/completions", chat, methods=["POST"]),
+        Route("/v1/responses", responses, methods=["POST"]),
+        Route("/v1/completions", completions, methods=["POST"]),
+        Route("/tokenize", Exchanging(services, Counting, CountLanguage), methods=["POST"]),
+        Route("/detokenize", Exchanging(services, Spelling, SpellLanguage), methods=["POST"]),
+        Route("/v1/models", models.list),
+        Route("/v1/models/{name:path}", models.show),
         Route("/health", views.health),
         Route("/ready", views.ready),
         Route("/metrics", views.metrics),

@@ -10,8 +10,9 @@ from starlette.types import ASGIApp
 
 from gateway.api import routes
 from gateway.errors import BadRequest, ServeError, UnknownRoute, WrongMethod
+from gateway.gate import Gate
+from gateway.replies import error_response
 from gateway.request_id import RequestId
-from gateway.responses import error_response
 from gateway.services import Services
 
 log = logging.getLogger(__name__)
@@ -20,8 +21,13 @@ log = logging.getLogger(__name__)
 def build_app(services: Services) -> ASGIApp:
     """The whole HTTP side as one ASGI application."""
     handlers = {HTTPException: _on_http_error, Exception: _on_fault}
+    router = Starlette(routes=routes(services), exception_handlers=handlers)
+    router.router.redirect_slashes = False  # by the caller's word for where we are
+    app: ASGIApp = router
+    if services.keys is not None:
+        app = Gate(app, services.keys, services.metrics)
     # Outside of everything, so that answers to faults carry the id as well.
-    return RequestId(Starlette(routes=routes(services), exception_handlers=handlers))
+    return RequestId(app)
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:

@@ -3,8 +3,8 @@
 Reads configuration, tokenizer and chat template; never the weights.
 """
 
+import logging
 import math
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +13,23 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer
 from tokenizers.decoders import ByteLevel
 
+from gateway.control_tokens import ControlTokens, control_tokens
 from gateway.sampling import SamplingDefaults
 from gateway.sampling_schema import LEAST_REPETITION_PENALTY, MOST_REPETITION_PENALTY
 from gateway.spelling import Speller
 from gateway.template import ChatTemplate, compile_template
 from gateway.tiktoken_vocabulary import FILE_NAME, read_vocabulary
-from workers.families import Layout, UnsupportedCheckpoint, load_layout, read_json
+from workers.families import (
+    Layout,
+    UnsupportedCheckpoint,
+    load_answer_form,
+    load_layout,
+    read_json,
+)
+from workers.families.answers import AnswerForm
+from workers.messages import Vocabulary
+
+log = logging.getLogger(__name__)
 
 TOKENIZER_FILE = "tokenizer.json"
 # Least and most, of numbers that checkpoints give; others are not negative.
@@ -42,20 +53,29 @@ NAMED_TOKENS = (
 class Checkpoint:
     """The text side of one checkpoint, read once at start.
 
-    `control_ids` are the tokens that give a prompt its structure: those that the tokenizer holds
-    for special, and those that the configuration names, such as image placeholders; in tiktoken's
-    form every added token. A caller's text never becomes one of them. `control_pattern` matches
-    their spellings, longest first.
+    `control` are the tokens that give a prompt its structure: those that the tokenizer holds for
+    special, and those that the configuration names, such as image placeholders; in tiktoken's
+    form every added token. A caller's text never becomes one of them. What tools tell, and what
+    they were asked, comes from strangers: it becomes none of `foreign`, which holds as well the
+    added tokens that the chat template writes, such as those around calls and results.
     """
 
     tokenizer: Tokenizer
     speller: Speller
     template: ChatTemplate
+    answer_form: AnswerForm
     layout: Layout
+    image_token_id: int  # of the placeholder that stands for an image in a rendered template
     sampling_defaults: SamplingDefaults
-    control_ids: frozenset[int]
-    control_pattern: re.Pattern[str]
-    control_prefixes: tuple[str, ...]  # every proper, non-empty beginning of a control token
+    control: ControlTokens
+    foreign: ControlTokens
+
+    def vocabulary(self) -> Vocabulary:
+        """How tokens are spelt; added ones and those that end an answer are no text."""
+        ids = range(1 + max(self.tokenizer.get_vocab().values()))
+        ends = self.sampling_defaults.eos_token_ids
+        added = self.tokenizer.get_added_tokens_decoder()
+        return Vocabulary(tuple(map(self.speller.spell, ids)), tuple({*added, *ends}))
 
 
 def load_checkpoint(model: Path) -> Checkpoint:
@@ -74,27 +94,43 @@ def load_checkpoint(model: Path) -> Checkpoint:
     _mark_special(tokenizer, [*named.values(), *unnamed])
     _check_special(tokenizer, model)
     added = tokenizer.get_added_tokens_decoder()
-    if layout.image_token_id not in added:
-        raise UnsupportedCheckpoint(f"{model}: the tokenizer has no token for images")
-    control = {layout.image_token_id, *_named_ids(config)} & added.keys()
+    image_token_id = _image_token_id(model, layout, tokenizer)
+    template = _read_template(model)
+    control = {image_token_id, *_named_ids(config)} & added.keys()
     control |= {index for index, token in added.items() if token.special or is_tiktoken}
-    spellings = [added[index].content for index in control]
+    written = {index for index, token in added.items() if token.content.strip() in template}
     return Checkpoint(
         tokenizer=tokenizer,
         speller=Speller(tokenizer),
-        template=compile_template(_read_template(model), named),
+        template=compile_template(template, named),
+        answer_form=load_answer_form(model, template),
         layout=layout,
+        image_token_id=image_token_id,
         sampling_defaults=_sampling_defaults(
             generation, _end_ids(sections, tokenizer, named.get("eos_token"))
         ),
-        control_ids=frozenset(control),
-        control_pattern=re.compile(
-            "|".join(re.escape(text) for text in sorted(spellings, key=len, reverse=True))
-        ),
-        control_prefixes=tuple(
-            {text[:length] for text in spellings for length in range(1, len(text))}
-        ),
+        control=control_tokens({index: added[index].content for index in control}),
+        foreign=control_tokens({index: added[index].content for index in control | written}),
     )
+
+
+def _image_token_id(model: Path, layout: Layout, tokenizer: Tokenizer) -> int:
+    """The placeholder's id: the tokenizer's own, for it turns templates' texts into ids."""
+    added = tokenizer.get_added_tokens_decoder()
+    own, named = tokenizer.token_to_id(layout.image_token), layout.image_token_id
+    if own not in added:
+        if named not in added:
+            raise UnsupportedCheckpoint(f"{model}: the tokenizer has no token for images")
+        return named
+    if own != named:
+        log.warning(
+            "%s: config.json names token %d for images, the tokenizer has %s as %d, which counts",
+            model,
+            named,
+            layout.image_token,
+            own,
+        )
+    return int(own)
 
 
 def _read_optional(path: Path) -> dict[str, Any]:

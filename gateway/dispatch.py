@@ -26,6 +26,7 @@ from workers.messages import (
     FromWorker,
     GenerateJob,
     Likelihood,
+    Missing,
     Region,
     Started,
     Stats,
@@ -66,7 +67,13 @@ class Ticket:
     token_ids: list[int] = field(default_factory=list)
     likelihoods: list[Likelihood] = field(default_factory=list)
     num_cached_tokens: int = 0  # of the prompt; known when the first token comes
+    missing: tuple[int, ...] | None = None  # starts of images that the engine lacks; None: unknown
     end: Finished | Failed | None = None
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether the engine has taken the job, or said what it misses, or it ended."""
+        return self.missing is not None or self.end is not None
 
     @property
     def has_news(self) -> bool:
@@ -165,14 +172,14 @@ class Dispatcher:
             Overloaded: the worker does not read.
         """
         self._send(worker, job)
-        regions = tuple(span.embeddings.region for span in job.spans)
+        regions = tuple(each.embeddings.region for each in job.spans if each.embeddings is not None)
         ticket = Ticket(job.job_id, worker, share.hold(), regions, wake)
         self._tickets[job.job_id] = ticket
         return ticket
 
     def close(self, ticket: Ticket) -> None:
         """Stop a job that nobody reads any more; never awaits, and twice does nothing."""
-        if ticket.end is None and ticket.job_id in self._tickets:
+        if self._tickets.get(ticket.job_id) is ticket:
             self._abort(ticket.worker, ticket.job_id)
 
     def on_event(self, worker: int, event: FromWorker) -> None:
@@ -182,21 +189,29 @@ class Dispatcher:
                 self._encoded(event)
             case Failed():
                 self._failed(event)
-            case Tokens() if event.job_id in self._tickets:
-                ticket = self._tickets[event.job_id]
+            case Stats():
+                self._show_stats(worker, event)
+            case Taken() | Started() | Tokens() | Finished() | Missing():
+                ticket = self._tickets.get(event.job_id)
+                if ticket is not None:
+                    self._tell(ticket, event)
+            case _:
+                pass
+
+    def _tell(self, ticket: Ticket, event: Taken | Started | Tokens | Finished | Missing) -> None:
+        match event:
+            case Taken():
+                self._taken(ticket, event)
+            case Started():
+                ticket.num_cached_tokens = event.num_cached_tokens
+            case Tokens():
                 ticket.token_ids.extend(event.token_ids)
                 ticket.likelihoods.extend(event.likelihoods)
                 ticket.wake.set()
-            case Started() if event.job_id in self._tickets:
-                self._tickets[event.job_id].num_cached_tokens = event.num_cached_tokens
-            case Taken() if event.job_id in self._tickets:
-                self._taken(self._tickets[event.job_id], event)
-            case Finished() if event.job_id in self._tickets:
-                self._end(self._tickets[event.job_id], event)
-            case Stats():
-                self._show_stats(worker, event)
-            case _:
-                pass
+            case Finished():
+                self._end(ticket, event)
+            case Missing():
+                self._refused(ticket, event)
 
     def _send(self, worker: int, message: EncodeJob | GenerateJob) -> None:
         try:
@@ -226,6 +241,8 @@ class Dispatcher:
         """The engine has its embeddings; those that it reads in place stay to the end."""
         if event.is_copied:
             ticket.release()
+        ticket.missing = ()
+        ticket.wake.set()
         if ticket.regions:
             self._metrics.stage_seconds.labels("transfer").observe(event.transfer_seconds)
         for region in ticket.regions:
@@ -233,6 +250,13 @@ class Dispatcher:
             if region.arena == ticket.worker and not event.is_copied:
                 way = "same_process"
             self._metrics.embedding_bytes.labels(way).inc(region.num_bytes)
+
+    def _refused(self, ticket: Ticket, event: Missing) -> None:
+        """The job is over, but its request may offer it again."""
+        del self._tickets[ticket.job_id]
+        ticket.release()
+        ticket.missing = event.starts
+        ticket.wake.set()
 
     def _failed(self, event: Failed) -> None:
         encoding = self._encodings.pop(event.job_id, None)

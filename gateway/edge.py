@@ -8,9 +8,12 @@ _MAX_ECHO_CHARS = 24
 
 
 class Edge(BaseModel):
-    """JSON types are taken as they are: no number in a string, no boolean as a number."""
+    """JSON types are taken as they are: no number in a string, no boolean as a number.
 
-    model_config = ConfigDict(strict=True, frozen=True, extra="ignore", allow_inf_nan=False)
+    Unknown fields are kept, to be named to the caller, see `gateway.ignored`.
+    """
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="allow", allow_inf_nan=False)
 
 
 def echo(value: Any) -> str:

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gateway.eviction import choose_victims
 from gateway.lease import Lease
 from gateway.metrics import Metrics
 from workers.families.plan import ImagePlan
@@ -32,9 +33,14 @@ class Entry:
         return self.tensor.region.arena
 
     @property
+    def region(self) -> Region:
+        """Where in there."""
+        return self.lease.region
+
+    @property
     def num_bytes(self) -> int:
         """What they take up of it."""
-        return aligned(self.lease.region.num_bytes)
+        return aligned(self.region.num_bytes)
 
 
 class EmbeddingStore:
@@ -105,13 +111,13 @@ class EmbeddingStore:
 
         Where somebody waits for room, nothing is idle, and nothing is given past the line.
         """
-        place, least = self._places[owner], 1
+        place = self._places[owner]
         region = place.allocate(num_bytes)
-        while region is None and self._idle[owner]:
-            self._make_room(owner, num_bytes, least)
-            region = place.allocate(num_bytes)
-            least *= 2  # to look for a gap takes long where there are many, so look seldom
-        return region
+        if region is not None or place.is_awaited or place.is_closed:
+            return region
+        for entry in choose_victims(self._idle[owner].values(), place, num_bytes):
+            self._drop(entry)
+        return place.allocate(num_bytes)
 
     async def wait(self, owner: int, num_bytes: int) -> Region:
         """Room for an owner's embeddings, waiting in line for it.
@@ -120,26 +126,24 @@ class EmbeddingStore:
             ArenaTooSmall: it can never be had.
             MemoryGone: the owner's process ended.
         """
-        region = self.take(owner, num_bytes)
-        return region or await self._places[owner].reserve(num_bytes)
-
-    def _make_room(self, owner: int, num_bytes: int, least: int) -> None:
-        """Drop idle entries, `least` of them or more, until so many bytes are free somewhere."""
         place = self._places[owner]
-        while self._idle[owner] and (least > 0 or place.num_bytes_free < num_bytes):
-            self._evict(owner)
-            least -= 1
+        region = self.take(owner, num_bytes)
+        if region is None and num_bytes <= place.num_bytes:
+            # What is given back by others may be enough together with any of these.
+            for entry in list(self._idle[owner].values()):
+                self._drop(entry)
+        return region or await place.reserve(num_bytes)
 
     def _trim(self, owner: int) -> None:
         """Drop idle entries while they exceed the limit, or somebody waits for room."""
         place = self._places[owner]
         max_bytes = int(self._share * place.num_bytes)
         while self._idle[owner] and (self._idle_bytes[owner] > max_bytes or place.is_awaited):
-            self._evict(owner)
+            self._drop(next(iter(self._idle[owner].values())))
 
-    def _evict(self, owner: int) -> None:
-        _, entry = self._idle[owner].popitem(last=False)
-        del self._entries[entry.digest]
-        self._idle_bytes[owner] -= entry.num_bytes
+    def _drop(self, entry: Entry) -> None:
+        """Give up an idle entry."""
+        del self._entries[entry.digest], self._idle[entry.owner][entry.digest]
+        self._idle_bytes[entry.owner] -= entry.num_bytes
         self._metrics.embedding_evictions.inc()
         entry.lease.release()

@@ -14,6 +14,7 @@ from gateway.embeddings import EmbeddingStore, Entry
 from gateway.errors import ImageRejected, NotReady, WorkerLost
 from gateway.flight import OWNER_LOST, Flight, Picture, Pilot, Room
 from gateway.flow import together
+from gateway.lease import Share
 from gateway.metrics import Metrics
 from gateway.names import image_not_kept
 from gateway.place import Candidate, cost, place
@@ -77,27 +78,41 @@ class Encoder:
         """Images that are being encoded."""
         return len(self._flights)
 
+    def has(self, digest: bytes) -> bool:
+        """Whether an image's embeddings are kept or on their way."""
+        return self._store.find(digest) is not None or digest in self._flights
+
     async def obtain(
         self, pictures: Sequence[Picture], request_id: str, cleanup: ExitStack
-    ) -> tuple[list[Entry], list[Seat]]:
+    ) -> tuple[list[Entry], Share]:
         """Have every picture's embeddings in place.
 
+        Args:
+            pictures: of one request.
+            request_id: the request's.
+            cleanup: gets the release of the share. What it releases from before is all that the
+                request holds, and is let go before a wait for room.
+
         Returns:
-            an entry for each picture, in order, and the seats that keep them; `cleanup` releases
-            the seats as well.
+            an entry for each picture, in order, and the share that keeps them.
 
         Raises:
             ServeError: an image is damaged, cannot be placed, or its owner failed.
         """
         distinct = _distinct(pictures)
-        seats = self._seats_at_once(distinct, request_id, cleanup)
-        if seats is None:
-            seats = await self._seats_in_line(distinct, request_id, cleanup)
-        entries = await together(seat.wait() for seat in seats.values())
-        if any(entry.lease.is_lost for entry in entries):  # while others were under way
-            raise WorkerLost(OWNER_LOST)
+        with ExitStack() as undo:
+            seats = self._seats_at_once(distinct, request_id, undo)
+            if seats is None:
+                cleanup.close()
+                seats = await self._seats_in_line(distinct, request_id, undo)
+            entries = await together(seat.wait() for seat in seats.values())
+            if any(entry.lease.is_lost for entry in entries):  # while others were under way
+                raise WorkerLost(OWNER_LOST)
+            undo.pop_all()  # the seats are the share's from now on
+        share = Share(list(seats.values()))
+        cleanup.callback(share.release)
         by_digest = dict(zip(seats, entries, strict=True))
-        return [by_digest[picture.task.digest] for picture in pictures], list(seats.values())
+        return [by_digest[picture.task.digest] for picture in pictures], share
 
     def _seats_at_once(
         self, pictures: Pictures, request_id: str, cleanup: ExitStack

@@ -3,8 +3,10 @@
 ServeError
   CallerError       BadRequest 400, PromptTooLong 400, ImageRejected 400, ImageTooLarge 413,
                     BodyTooLarge 413, BodyTimeout 408, UnknownModel 404, UnknownRoute 404,
-                    WrongMethod 405
-  BusyError         Overloaded 429, DeadlinePassed 504, NotReady 503
+                    WrongMethod 405, InvalidKey 401, KeyNotAllowed 403
+    HeadError       MalformedRequest 400, HeadTimeout 408, HeadTooLarge 431
+  BusyError         Overloaded 429, RateLimited 429, DeadlinePassed 504, NotReady 503,
+                    TooManyConnections 503
   WorkerError       WorkerFailed 500, WorkerLost 503
 
 Messages name the field, the limit and the value given, and never hold an address of memory, a
@@ -23,6 +25,7 @@ class ServeError(Exception):
     type = "server_error"
     code = "internal_error"
     param: str | None = None
+    retryable = False  # whether the same request may go well later
     retry_after_seconds: int | None = None
 
     def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
@@ -30,6 +33,12 @@ class ServeError(Exception):
         self.message = message
         self.param = param if param is not None else self.param
         self.code = code if code is not None else self.code
+
+    def rename(self, param: str) -> None:
+        """Blame a field by the name that its route has for it."""
+        if self.param is not None and param != self.param:
+            self.message = self.message.replace(self.param, param, 1)
+            self.param = param
 
     def extra(self) -> dict[str, Any]:
         """Fields of the error body beside OpenAI's own."""
@@ -91,6 +100,44 @@ class WrongMethod(CallerError):
     code = "method_not_allowed"
 
 
+class InvalidKey(CallerError):
+    """The request bears no API key, or none that is known here."""
+
+    status = 401
+    code = "invalid_api_key"
+
+
+class KeyNotAllowed(CallerError):
+    """The key is known, but is not for this route."""
+
+    status = 403
+    code = "insufficient_permissions"
+
+
+class HeadError(CallerError):
+    """What came over the connection is no request; the connection is closed."""
+
+    code = "invalid_http"
+
+
+class MalformedRequest(HeadError):
+    """The bytes are no HTTP/1.1."""
+
+
+class HeadTimeout(HeadError):
+    """The head of a request did not arrive in time."""
+
+    status = 408
+    code = "head_timeout"
+
+
+class HeadTooLarge(HeadError):
+    """The head of a request, or what comes behind its body, is longer than the limit."""
+
+    status = 431
+    code = "head_too_large"
+
+
 class ImageRejected(CallerError):
     """One image cannot be used; nothing else of the server is touched."""
 
@@ -124,11 +171,7 @@ class ImageRejected(CallerError):
         )
 
     def extra(self) -> dict[str, Any]:
-        return {
-            "image_index": self.index,
-            "stage": self.stage,
-            "retryable": self.retryable,
-        }
+        return {"image_index": self.index, "stage": self.stage}
 
 
 class ImageTooLarge(ImageRejected):
@@ -143,12 +186,32 @@ class BusyError(ServeError):
 
     status = 429
     type = "overloaded_error"
+    retryable = True
 
 
 class Overloaded(BusyError):
     """The server is full; refused before any work was done."""
 
     code = "overloaded"
+    retry_after_seconds = 1
+
+
+class RateLimited(BusyError):
+    """The key has used up what it may use; as in OpenAI's API, the type tells what of."""
+
+    code = "rate_limit_exceeded"
+
+    def __init__(self, message: str, *, kind: str, retry_after_seconds: int) -> None:
+        super().__init__(message)
+        self.type = kind
+        self.retry_after_seconds = retry_after_seconds
+
+
+class TooManyConnections(BusyError):
+    """More connections are open than the limit; this one is closed."""
+
+    status = 503
+    code = "too_many_connections"
     retry_after_seconds = 1
 
 
@@ -170,6 +233,8 @@ class NotReady(BusyError):
 
 class WorkerError(ServeError):
     """A worker failed; the request was not at fault."""
+
+    retryable = True
 
 
 class WorkerFailed(WorkerError):
@@ -197,6 +262,7 @@ def error_body(error: ServeError, request_id: str) -> dict[str, Any]:
             "type": error.type,
             "param": error.param,
             "code": error.code,
+            "retryable": error.retryable,
             **error.extra(),
         }
     }

@@ -1,35 +1,30 @@
-"""One chat request and its answer: exactly one status, one end of stream, everything given back."""
+"""One request and its answer: exactly one status, one end of stream, everything given back."""
 
 import asyncio
 import logging
-import secrets
 import time
+from abc import ABC, abstractmethod
 from contextlib import ExitStack
+from typing import Any
 
 import anyio
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
-from gateway import sse
 from gateway.admit import Permit
-from gateway.answer import Answers, Piece
 from gateway.errors import (
     BodyTimeout,
     BodyTooLarge,
-    DeadlinePassed,
     ImageRejected,
     NotReady,
     ServeError,
-    UnknownModel,
-    error_body,
 )
-from gateway.journey import Journey
-from gateway.prompt import Prompt, make_prompt
+from gateway.ignored import IGNORED_HEADER, name_ignored
+from gateway.limits import account_of
+from gateway.prompt import Prompt
+from gateway.replies import EventStream, error_response, json_response
 from gateway.request_id import request_id_of
-from gateway.responses import EventStream, error_response, json_response
-from gateway.schema import parse_request
-from gateway.services import Services
-from gateway.token_log import Entry
+from gateway.talk import Asked, Desk, Language
 
 log = logging.getLogger(__name__)
 
@@ -41,16 +36,21 @@ _INLINE_BODY_BYTES = 64 * 1024
 _LAST_WORDS_SECONDS = 5.0
 
 
-class Exchange:
-    """Owned by the request's task."""
+class Exchange(ABC):
+    """Takes a body in and gives everything back. Owned by the request's task."""
 
-    def __init__(self, services: Services, scope: Scope, receive: Receive, send: Send) -> None:
-        self._services = services
+    def __init__(
+        self, desk: Desk, language: Language, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        self._services = desk.services
+        self._language = language
         self._scope, self._receive, self._send = scope, receive, send
         self._stream = EventStream(send)
         self._request_id = request_id_of(scope)
-        self._job_id = secrets.token_hex(12)
-        self._begun = time.monotonic()
+        self._job_id = desk.job_id
+        self._begun = desk.begun
+        self._arrival = next(self._services.arrivals)
+        self._headers: dict[str, str] = {}  # of an answer that goes well
         self._answered = False
 
     async def run(self) -> None:
@@ -93,14 +93,13 @@ class Exchange:
             await self._tell_error(error)
 
     async def _tell_error(self, error: ServeError) -> None:
-        if self._stream.started:
-            await self._stream.end(sse.error_frame(error_body(error, self._request_id)) + sse.DONE)
-        else:
-            await error_response(error, self._scope)(self._scope, self._receive, self._send)
+        if error.param is not None:
+            error.rename(self._language.blame(error.param))
+        await error_response(error, self._scope)(self._scope, self._receive, self._send)
 
     async def _run_until_gone(self) -> None:
         with ExitStack() as cleanup, anyio.CancelScope() as gone:
-            permit = self._services.admission.admit()
+            permit = self._services.admission.admit(account_of(self._scope))
             cleanup.callback(permit.release)
             self._services.running.add(gone)
             cleanup.callback(self._services.running.discard, gone)
@@ -110,11 +109,10 @@ class Exchange:
             if body is None:
                 return
             cleanup.callback(asyncio.create_task(self._watch(gone)).cancel)
-            prompt = await self._parse(body)
+            asked = await self._parse(body)
             del body
-            inline = [image.source for image in prompt.images if isinstance(image.source, bytes)]
-            permit.keep(sum(len(source) for source in inline))
-            await self._answer(Journey(self._services, prompt, permit), prompt, cleanup)
+            permit.keep(sum(map(_inline_bytes, asked.prompts)))
+            await self._answer(asked, permit, cleanup)
         if self._services.is_cut and not self._answered:
             raise NotReady("the server is shutting down")
 
@@ -146,81 +144,31 @@ class Exchange:
             pass
         gone.cancel()
 
-    async def _parse(self, body: bytes) -> Prompt:
+    async def _parse(self, body: bytes) -> Asked:
         with self._services.metrics.stage("parse"):
             if len(body) <= _INLINE_BODY_BYTES:
-                return self._make_prompt(body)
-            # Few at once: each takes several times the memory of its body.
-            return await self._services.decode_pool.run(self._job_id, self._make_prompt, body)
+                asked = self._language.read(body)
+            else:
+                # Few at once: each takes several times the memory of its body.
+                pool = self._services.decode_pool
+                asked = await pool.run(self._job_id, self._language.read, body)
+        if asked.ignored:
+            named = name_ignored(asked.ignored)
+            log.info("request %s: ignoring unknown fields %s", self._request_id, named)
+            self._headers[IGNORED_HEADER] = named
+        return asked
 
-    def _make_prompt(self, body: bytes) -> Prompt:
-        services = self._services
-        request = parse_request(body)
-        if request.unknown_fields:
-            names = ", ".join(request.unknown_fields)
-            log.info("request %s: ignoring unknown fields %.200s", self._request_id, names)
-        if request.model != services.served_model_name:
-            name = request.model[:80] if request.model[:80].isprintable() else "asked for"
-            raise UnknownModel(
-                f"the model {name!r} is not served here; {services.served_model_name!r} is"
-            )
-        return make_prompt(
-            request,
-            request_id=self._job_id,
-            checkpoint=services.checkpoint,
-            limits=services.settings.images,
-            request_seconds=services.settings.server.request_seconds,
-            now=self._begun,
-        )
+    @abstractmethod
+    async def _answer(self, asked: Asked, permit: Permit, cleanup: ExitStack) -> None:
+        """Do what the request asks for and tell it; `cleanup` gives everything back."""
 
-    async def _answer(self, journey: Journey, prompt: Prompt, cleanup: ExitStack) -> None:
-        try:
-            with anyio.fail_after(prompt.deadline - time.monotonic()):
-                answers = await journey.start(cleanup)
-                first = await answers.next()
-                self._services.metrics.first_token_seconds.observe(time.monotonic() - self._begun)
-                tell = self._tell_streaming if prompt.streamed else self._tell_whole
-                await tell(prompt, answers, first)
-        except TimeoutError as error:
-            raise DeadlinePassed("the request's time limit ran out") from error
-
-    async def _tell_whole(self, prompt: Prompt, answers: Answers, pieces: list[Piece]) -> None:
-        told = list(pieces)
-        while answers.usage is None:
-            told += await answers.next()
-        frames = sse.Frames(prompt.request_id, self._services.served_model_name)
-        choices = [_join(told, index) for index in range(prompt.num_choices)]
-        body = frames.completion(choices, answers.usage)
-        await json_response(body)(self._scope, self._receive, self._send)
-        self._answered = True
-
-    async def _tell_streaming(self, prompt: Prompt, answers: Answers, pieces: list[Piece]) -> None:
-        frames = sse.Frames(prompt.request_id, self._services.served_model_name)
-        await self._stream.start()
-        head = b"".join(map(frames.role, range(prompt.num_choices)))
-        await self._stream.write(head + _write(frames, pieces))
-        while answers.usage is None:
-            written = _write(frames, await answers.next())
-            if written:
-                await self._stream.write(written)
-        last = frames.usage(answers.usage) if prompt.include_usage else b""
-        await self._stream.end(last + sse.DONE)
+    async def _tell_body(self, body: dict[str, Any]) -> None:
+        response = json_response(body)
+        response.headers.update(self._headers)
+        await response(self._scope, self._receive, self._send)
         self._answered = True
 
 
-def _write(frames: sse.Frames, pieces: list[Piece]) -> bytes:
-    written = b""
-    for piece in pieces:
-        written += frames.text(piece.choice, piece.text, piece.logprobs)
-        if piece.reason is not None:
-            written += frames.finish(piece.choice, piece.reason)
-    return written
-
-
-def _join(told: list[Piece], index: int) -> sse.Choice:
-    """All pieces of one choice as one."""
-    pieces = [piece for piece in told if piece.choice == index]
-    logprobs: list[Entry] | None = None
-    if pieces[0].logprobs is not None:
-        logprobs = [entry for piece in pieces for entry in piece.logprobs or ()]
-    return sse.Choice("".join(piece.text for piece in pieces), pieces[-1].reason or "", logprobs)
+def _inline_bytes(prompt: Prompt) -> int:
+    """Bytes of images that came with the request."""
+    return sum(len(image.source) for image in prompt.images if isinstance(image.source, bytes))

@@ -1,33 +1,29 @@
 """The life of one request as one sentence: fetch, plan, tokenise, encode, generate."""
 
 import asyncio
-import time
-from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 
 import anyio.to_thread
 
 from gateway.admit import Permit
-from gateway.answer import Answer, Answers
-from gateway.dispatch import Ticket
-from gateway.embeddings import Entry
+from gateway.answer import Answer, Started
 from gateway.errors import ImageRejected
 from gateway.fetch import SourceImage
 from gateway.flight import Picture
 from gateway.flow import together
+from gateway.grammar import check_grammar
 from gateway.header import ImageHeader, read_header
 from gateway.identity import FILE, source_digest
-from gateway.lease import Share
 from gateway.names import Shown, image_not_kept
-from gateway.place import ImageTask, choose_engine
+from gateway.offer import Offer
+from gateway.place import ImageTask
 from gateway.prompt import ImageRef, Prompt
-from gateway.sampling import for_choice
 from gateway.services import Services
 from gateway.tensors import TensorHeader, check_tensors, read_tensors
 from gateway.text import PromptTokens, build, refuse_hopeless
 from workers.families import ImageShapeError
 from workers.families.plan import ImagePlan
-from workers.messages import GenerateJob, Span
 
 
 class Journey:
@@ -36,35 +32,56 @@ class Journey:
     What it takes on the way is given back when `cleanup` closes, which never awaits.
     """
 
-    def __init__(self, services: Services, prompt: Prompt, permit: Permit) -> None:
+    def __init__(self, services: Services, prompt: Prompt, permit: Permit, arrival: int) -> None:
+        """`arrival` tells the order in which requests came."""
         self._services = services
-        self._prompt = prompt
+        # Every route walks this way, so none can forget whose request it is.
+        self._prompt = replace(prompt, tenant=permit.account.tenant)
         self._permit = permit
+        self._arrival = arrival
 
-    async def start(self, cleanup: ExitStack) -> Answers:
-        """Do everything up to handing the prompt to an engine.
+    async def start(
+        self, cleanup: ExitStack, wake: asyncio.Event, first_choice: int = 0
+    ) -> Started:
+        """Do everything up to an engine's taking the prompt.
+
+        Args:
+            cleanup: gives back what is taken on the way.
+            wake: is set whenever there is news of an answer.
+            first_choice: the number of this prompt's first answer among all of the request.
 
         Raises:
             ServeError: any stage refused or failed.
         """
-        refuse_hopeless(self._prompt, self._services.max_context_tokens())
+        limit = self._services.max_context_tokens()
+        refuse_hopeless(self._prompt, limit)
+        if self._prompt.grammar is not None:
+            with self._services.metrics.stage("grammar"):
+                await anyio.to_thread.run_sync(check_grammar, self._prompt.grammar)
+        pictures, tokens = await self._read(limit)
+        tickets = await Offer(self._services, self._prompt, pictures, tokens, wake).make(cleanup)
+        self._learn_names(pictures)
+        answers = tuple(
+            Answer(self._services, self._prompt, ticket, choice, tokens.in_thought)
+            for choice, ticket in enumerate(tickets, first_choice)
+        )
+        num_image_tokens = sum(picture.task.plan.num_tokens for picture in pictures)
+        return Started(answers, tokens.num_tokens, num_image_tokens)
+
+    async def count(self, max_tokens: int) -> PromptTokens:
+        """The prompt's tokens, from its text and what images' files say about themselves.
+
+        Raises:
+            ServeError: a stage refused, or the prompt has `max_tokens` or more.
+        """
+        _, tokens = await self._read(max_tokens)
+        return tokens
+
+    async def _read(self, max_context_tokens: int) -> tuple[list[Picture], PromptTokens]:
+        self._permit.account.take_images(len(self._prompt.images))
         pictures = await together(self._look(image) for image in self._prompt.images)
-        tokens = await self._tokenise(tuple(picture.task.plan for picture in pictures))
-        with ExitStack() as desk:
-            encoder, request_id = self._services.encoder, self._prompt.request_id
-            entries, seats = await encoder.obtain(pictures, request_id, desk)
-            self._learn_names(pictures)
-            share = Share(seats)
-            desk.pop_all()  # the seats are the share's, which jobs hold until they need it no more
-            desk.callback(share.release)
-            wake = asyncio.Event()
-            tickets = self._generate(self._jobs(tokens, entries), share, wake, cleanup)
-        answers = [
-            Answer(self._services, self._prompt, ticket, choice)
-            for choice, ticket in enumerate(tickets)
-        ]
-        num_image_tokens = sum(entry.plan.num_tokens for entry in entries)
-        return Answers(self._services, answers, wake, tokens.num_tokens, num_image_tokens)
+        plans = tuple(picture.task.plan for picture in pictures)
+        return pictures, await self._tokenise(plans, max_context_tokens)
 
     async def _look(self, image: ImageRef) -> Picture:
         if image.source is None:
@@ -98,7 +115,7 @@ class Journey:
     async def _picture(
         self, source: SourceImage, header: ImageHeader | TensorHeader, kind: bytes
     ) -> Picture:
-        plan = self._plan(source, header)
+        plan = self._plan(source, header, self._prompt.images[source.index].max_pixels)
         if isinstance(header, TensorHeader):
             check_tensors(source, header, plan)
         tenant, key = self._prompt.tenant, self._services.digest_key
@@ -114,21 +131,24 @@ class Journey:
         return Picture(source, None, ImageTask(image.index, shown.plan, shown.digest))
 
     def _learn_names(self, pictures: list[Picture]) -> None:
-        """Note the callers' names of images that were shown and have been encoded.
+        """Note the callers' names of images that were shown and have been seen by an engine.
 
         One that came by its name alone shows nothing: it may mean another image by now.
         """
+        tenant, arrival = self._prompt.tenant, self._arrival
         for image, picture in zip(self._prompt.images, pictures, strict=True):
             if image.name is not None and image.source is not None:
                 shown = Shown(picture.task.digest, picture.task.plan, image.form)
-                self._services.names.learn(self._prompt.tenant, image.name, shown)
+                self._services.names.learn(tenant, image.name, shown, arrival)
 
-    def _plan(self, source: SourceImage, header: ImageHeader | TensorHeader) -> ImagePlan:
+    def _plan(
+        self, source: SourceImage, header: ImageHeader | TensorHeader, max_pixels: int | None
+    ) -> ImagePlan:
         layout, backend = self._services.checkpoint.layout, self._services.backend
         try:
             if isinstance(header, TensorHeader):
                 return layout.plan_grid(header.grid, backend)
-            return layout.plan(header.displayed_size, backend)
+            return layout.plan(header.displayed_size, backend, max_pixels)
         except ImageShapeError as error:
             raise ImageRejected(
                 str(error),
@@ -138,43 +158,9 @@ class Journey:
                 code="invalid_image_shape",
             ) from error
 
-    async def _tokenise(self, plans: tuple[ImagePlan, ...]) -> PromptTokens:
+    async def _tokenise(self, plans: tuple[ImagePlan, ...], limit: int) -> PromptTokens:
         services = self._services
-        limit = services.max_context_tokens()
         with services.metrics.stage("tokenise"):
             return await anyio.to_thread.run_sync(
                 build, self._prompt, plans, services.checkpoint, limit
-            )
-
-    def _generate(
-        self, jobs: Iterable[GenerateJob], share: Share, wake: asyncio.Event, cleanup: ExitStack
-    ) -> list[Ticket]:
-        """Hand the jobs of all choices to one engine."""
-        dispatcher = self._services.dispatcher
-        engine = choose_engine(dispatcher.engines())
-        tickets = []
-        for job in jobs:
-            tickets.append(dispatcher.generate(engine, job, share, wake))
-            cleanup.callback(dispatcher.close, tickets[-1])
-        return tickets
-
-    def _jobs(self, tokens: PromptTokens, entries: list[Entry]) -> Iterator[GenerateJob]:
-        spans = [
-            Span(
-                start=start,
-                num_tokens=entry.plan.num_tokens,
-                grid=entry.plan.grid,
-                embeddings=entry.tensor,
-                identity=entry.identity,
-            )
-            for start, entry in zip(tokens.image_starts, entries, strict=True)
-        ]
-        for choice in range(self._prompt.num_choices):
-            yield GenerateJob(
-                job_id=f"{self._prompt.request_id}.{choice}" if choice else self._prompt.request_id,
-                salt=self._prompt.tenant,
-                token_ids=tokens.token_ids,
-                spans=tuple(sorted(spans, key=lambda span: span.start)),
-                sampling=for_choice(tokens.sampling, choice),
-                seconds_left=self._prompt.deadline - time.monotonic(),
             )

@@ -11,10 +11,14 @@ import bisect
 import re
 import secrets
 from dataclasses import dataclass
+from typing import Any
 
 from tokenizers import Encoding, Tokenizer
 
 from gateway.checkpoint import Checkpoint
+from gateway.control_tokens import ControlTokens
+
+_END = "end "  # no mark ends so; the blank tells whether a template trims
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +47,42 @@ class Marks:
 
     def swap(self, text: str) -> str:
         """The text with a mark for each spelling, and one behind a spelling that only begins."""
-        marked = self._checkpoint.control_pattern.sub(self._mark_match, text)
+        return self._swap(text, self._checkpoint.control)
+
+    def swap_all(self, value: Any) -> Any:
+        """JSON for templates with marks in all of its strings; nothing that callers send is deep.
+
+        See `Checkpoint.foreign`.
+        """
+        if isinstance(value, str):
+            return self._swap(value, self._checkpoint.foreign)
+        if isinstance(value, dict):
+            return {self.swap_all(name): self.swap_all(each) for name, each in value.items()}
+        if isinstance(value, list):
+            return [self.swap_all(each) for each in value]
+        return value
+
+    def _swap(self, text: str, control: ControlTokens) -> str:
+        marked = control.pattern.sub(self._mark_match, text)
         end = len(marked.rstrip())  # templates may trim, which must not move the mark inwards
-        if text.rstrip().endswith(self._checkpoint.control_prefixes):
+        if text.rstrip().endswith(control.prefixes):
             return marked[:end] + self._mark("") + marked[end:]
         return marked
+
+    def end(self, text: str) -> str:
+        """A marked text with a mark at its end, for `cut`."""
+        return f"{text}{self._head}{_END}"
+
+    def cut(self, rendered: str) -> str | None:
+        """What is rendered up to the mark that `end` set; nothing if the template left it out.
+
+        A template that trims a message trims the blank of the mark, so the message is trimmed.
+        """
+        mark = f"{self._head}{_END}"
+        at = rendered.rfind(mark.rstrip())
+        if at < 0:
+            return None
+        return rendered[:at] if rendered.startswith(mark, at) else rendered[:at].rstrip()
 
     def put_back(self, rendered: str) -> Rendered:
         """The rendered text with the spellings back in their places."""
@@ -78,7 +113,7 @@ def without_forgeries(encoding: Encoding, rendered: Rendered, checkpoint: Checkp
     for token_id, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
         after = bisect.bisect_right(ends, start)  # the first range that does not end before
         forged = after < len(ends) and rendered.ranges[after][0] < end
-        if forged and token_id in checkpoint.control_ids:
+        if forged and token_id in checkpoint.foreign.ids:
             spelling = rendered.text[start:end]
             if spelling not in letters:
                 letters[spelling] = _letters(spelling, checkpoint)
@@ -91,7 +126,7 @@ def without_forgeries(encoding: Encoding, rendered: Rendered, checkpoint: Checkp
 def _letters(text: str, checkpoint: Checkpoint) -> list[int]:
     """Ids of a text without any control token, even where it is the spelling of one."""
     ids = _plain_ids(text, checkpoint.tokenizer)
-    if checkpoint.control_ids.isdisjoint(ids):
+    if checkpoint.foreign.ids.isdisjoint(ids):
         return ids
     # The vocabulary holds the spelling as a word, too.
     return [token_id for letter in text for token_id in _plain_ids(letter, checkpoint.tokenizer)]

@@ -12,6 +12,8 @@ from prometheus_client import (
     disable_created_metrics,
 )
 
+from gateway.sse import Usage
+
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 
 
@@ -31,6 +33,16 @@ class Metrics:
     def _add_requests(self) -> None:
         self.requests_running = Gauge(
             "fovea_requests_running", "Requests in work.", registry=self.registry
+        )
+        self.connections = Gauge(
+            "fovea_connections", "Connections of clients that are open.", registry=self.registry
+        )
+        self.connections_cut = Counter(
+            "fovea_connections_cut",
+            "Connections cut without a word: the client did not read (stalled), or sent nonsense "
+            "while an answer was on its way (its error code).",
+            ["reason"],
+            registry=self.registry,
         )
         self.requests = Counter(
             "fovea_requests",
@@ -78,7 +90,7 @@ class Metrics:
         )
         self.embedding_lookups = Counter(
             "fovea_embedding_lookups",
-            "Distinct images of requests: embeddings kept or under way (hit), or not (miss).",
+            "Images whose embeddings were there (hit), were not (miss), were not needed (covered).",
             ["result"],
             registry=self.registry,
         )
@@ -125,6 +137,13 @@ class Metrics:
         self.pool_used_bytes = self._worker_gauge(
             "fovea_feature_pool_used_bytes", "Feature pool bytes in use by requests."
         )
+
+    def count_usage(self, usage: Usage) -> None:
+        """Count the tokens of one request."""
+        self.prompt_tokens.inc(usage.prompt_tokens)
+        self.image_tokens.inc(usage.image_tokens)
+        self.cached_tokens.inc(usage.cached_tokens)
+        self.completion_tokens.inc(usage.completion_tokens)
 
     def forget_worker(self, name: str) -> None:
         """Count a death; what the worker last said of its load no longer holds."""

@@ -28,21 +28,32 @@ class NameBook:
 
     def __init__(self, max_names: int = MAX_NAMES) -> None:
         self._max_names = max_names
-        self._shown: OrderedDict[tuple[bytes, str], Shown] = OrderedDict()
+        # With the arrival of the request that showed it.
+        self._shown: OrderedDict[tuple[bytes, str], tuple[int, Shown]] = OrderedDict()
 
-    def learn(self, tenant: bytes, name: str, shown: Shown) -> None:
-        """Note what a request showed under a name, in place of what it was before."""
-        self._shown[tenant, name] = shown
+    def learn(self, tenant: bytes, name: str, shown: Shown, arrival: int) -> None:
+        """Note what a request showed under a name, unless one that came later did so before.
+
+        Args:
+            tenant: whose request it is.
+            name: the caller's.
+            shown: the image.
+            arrival: tells the order in which requests came, whenever they get this far.
+        """
+        latest, _ = self._shown.get((tenant, name), (arrival, shown))
+        if arrival < latest:
+            return
+        self._shown[tenant, name] = arrival, shown
         self._shown.move_to_end((tenant, name))
         if len(self._shown) > self._max_names:
             self._shown.popitem(last=False)
 
     def find(self, tenant: bytes, name: str) -> Shown | None:
         """What the tenant showed last under the name."""
-        shown = self._shown.get((tenant, name))
-        if shown is not None:
-            self._shown.move_to_end((tenant, name))
-        return shown
+        if (tenant, name) not in self._shown:
+            return None
+        self._shown.move_to_end((tenant, name))
+        return self._shown[tenant, name][1]
 
 
 def image_not_kept(index: int, param: str) -> ImageRejected:

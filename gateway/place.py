@@ -12,6 +12,10 @@ from workers.families.plan import ImagePlan
 # By this share an owner may exceed an even split before affinity gives way to balance. Images whose
 # embeddings are held are not placed at all, so affinity serves only those that are on their way.
 _SLACK = 0.05
+# By these an engine may exceed an even split before what it knows of a prompt gives way to balance:
+# a share, and prompts. It saves reading the prompt, and encoding its images if they are not kept.
+_ENGINE_SLACK = 0.25
+_HEAD_START = 2
 # By this share the last image may end later than it must before balance alone decides.
 _TOLERANCE = 0.1
 
@@ -59,8 +63,17 @@ def cost(plan: ImagePlan) -> float:
     return plan.num_patches * (1 + plan.num_patches / plan.attention_patches)
 
 
-def choose_engine(engines: Sequence[Candidate]) -> int:
-    """The engine that answers: the least loaded. There must be one."""
+def choose_engine(engines: Sequence[Candidate], favourite: int | None) -> int:
+    """The engine that answers: the least loaded, or one that knows how the prompt begins.
+
+    Args:
+        engines: there must be one; loads are numbers of prompts.
+        favourite: knows it, and answers as long as it is not much busier than the others.
+    """
+    limit = (1 + _ENGINE_SLACK) * sum(each.load for each in engines) / len(engines) + _HEAD_START
+    for each in engines:
+        if each.index == favourite and each.load <= limit:
+            return each.index
     return min(engines, key=lambda worker: (worker.load, worker.index)).index
 
 

@@ -7,7 +7,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 HEADER = "x-request-id"
-_SANE = re.compile(r"[A-Za-z0-9._:+/=-]{1,128}")
+_SANE = re.compile(r"[A-Za-z0-9._:+/=-]{1,100}")
 
 
 def request_id_of(scope: Scope) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from gateway.errors import BadRequest
-from gateway.schema import ChatRequest
+from gateway.sampling_schema import SamplingFields
 from workers.sampling import BIAS_FIELDS, Sampling
 
 # Stands for "as many as fit"; the length of the context caps it as soon as the prompt is tokens.
@@ -36,7 +36,7 @@ class SamplingDefaults:
 
 
 def make_sampling(
-    request: ChatRequest, defaults: SamplingDefaults, tokenizer: Tokenizer
+    request: SamplingFields, defaults: SamplingDefaults, tokenizer: Tokenizer
 ) -> Sampling:
     """Fill in what the request leaves out.
 

@@ -3,165 +3,48 @@
 Whatever is wrong with a body ends as `BadRequest` with the dotted path of the field to blame.
 """
 
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
 
 import orjson
-from pydantic import (
-    BeforeValidator,
-    Discriminator,
-    FailFast,
-    Field,
-    Strict,
-    Tag,
-    ValidationError,
-    model_validator,
-)
-from pydantic_core import ErrorDetails, PydanticCustomError
-from typing_extensions import TypeAliasType
+from pydantic import FailFast, Field, Strict, ValidationError
+from pydantic_core import ErrorDetails
 
-from gateway.edge import Edge, echo
+from gateway.edge import Edge
 from gateway.errors import BadRequest, BodyTooLarge
+from gateway.format_schema import ResponseFormat
+from gateway.ignored import unknown_in
+from gateway.message_schema import Message
 from gateway.sampling_schema import SamplingFields
+from gateway.template_schema import TemplateFields
+from gateway.tools_schema import ToolFields
 from gateway.unsupported import (
     HARMLESS_FIELDS,
+    HARMLESS_INSIDE,
     MESSAGE_FIELDS,
     REQUEST_FIELDS,
+    STREAM_FIELDS,
     refuse_unsupported,
 )
 
-ROLES = ("system", "developer", "user", "assistant")
-PART_TYPES = ("text", "image_url", "image_tensors")
-MAX_UUID_CHARS = 256
+Body = TypeVar("Body", bound=Edge)
+
 # Parsing cannot be interrupted: it keeps every other request waiting. An honest body holds long
 # strings; one of this many values takes about a second, one of millions would take a minute.
 MAX_BODY_MARKS = 250_000
 _MARKS = (b",", b"[", b"{")
-_MAX_NOTED_FIELDS = 32
-
-
-Detail = Literal["auto", "low", "high", "original"]  # a hint; sizes follow the model
-
-
-class ImageUrl(Edge):
-    url: str
-    detail: Detail | None = None
-
-
-class ImageTensors(Edge):
-    data: str  # base64 of a safetensors file, see `gateway.tensors`
-    detail: Detail | None = None
-
-
-class TextPart(Edge):
-    type: Literal["text"]
-    text: str
-
-
-def _wrap_url(value: Any) -> Any:
-    return {"url": value} if isinstance(value, str) else value
-
-
-class NamedPart(Edge):
-    """An image, the caller's own name for it, or both; a name alone stands for what it named."""
-
-    type: str  # also the name of the field that holds the image
-    uuid: Annotated[str, Field(min_length=1, max_length=MAX_UUID_CHARS)] | None = None
-
-    @model_validator(mode="after")
-    def _check_source(self) -> Self:
-        if getattr(self, self.type) is None and self.uuid is None:
-            raise PydanticCustomError("missing", "field required", {"field": self.type})
-        return self
-
-
-class ImagePart(NamedPart):
-    """An image as a file, by its address or in a data URI."""
-
-    type: Literal["image_url"]
-    image_url: Annotated[ImageUrl | None, BeforeValidator(_wrap_url)] = None
-
-
-class TensorPart(NamedPart):
-    """An image as tensors that the caller made of it."""
-
-    type: Literal["image_tensors"]
-    image_tensors: ImageTensors | None = None
-
-
-def _check_part(value: Any) -> Any:
-    if not isinstance(value, dict):
-        raise PydanticCustomError("invalid_type", "a part should be an object with a type")
-    if value.get("type") not in PART_TYPES:
-        raise PydanticCustomError(
-            "unsupported_value",
-            "part type {given} is not supported; supported are {known}",
-            {"given": echo(value.get("type")), "known": ", ".join(PART_TYPES), "field": "type"},
-        )
-    return value
-
-
-def _check_content(value: Any) -> Any:
-    if not isinstance(value, str | list):
-        raise PydanticCustomError("invalid_type", "content should be a string or a list of parts")
-    if value == []:
-        raise PydanticCustomError("invalid_value", "content should hold at least one part")
-    return value
-
-
-def _check_role(value: Any) -> Any:
-    if value not in ROLES:
-        raise PydanticCustomError(
-            "unsupported_value",
-            "role {given} is not supported; supported are {known}",
-            {"given": echo(value), "known": ", ".join(ROLES)},
-        )
-    return value
-
-
-# Tags in angle brackets tell which branch of a union was taken; `_dotted` leaves them out.
-Part = Annotated[
-    Annotated[
-        Annotated[TextPart, Tag("<text>")]
-        | Annotated[ImagePart, Tag("<image_url>")]
-        | Annotated[TensorPart, Tag("<image_tensors>")],
-        Discriminator(lambda value: f"<{value['type']}>"),
-    ],
-    BeforeValidator(_check_part),
-]
-# A named type, because what is in a union must be hashable and `FailFast` is not.
-Parts = TypeAliasType("Parts", Annotated[tuple[Part, ...], Strict(False), FailFast()])
-Content = Annotated[
-    Annotated[
-        Annotated[str, Tag("<string>")] | Annotated[Parts, Tag("<parts>")],
-        Discriminator(lambda value: "<string>" if isinstance(value, str) else "<parts>"),
-    ],
-    BeforeValidator(_check_content),
-]
-
-
-class Message(Edge):
-    role: Annotated[
-        Literal["system", "developer", "user", "assistant"], BeforeValidator(_check_role)
-    ]
-    content: Content
-
-    @property
-    def parts(self) -> tuple[TextPart | ImagePart | TensorPart, ...]:
-        """The content as parts; a plain string is one part."""
-        if isinstance(self.content, str):
-            return (TextPart(type="text", text=self.content),)
-        return self.content
 
 
 class StreamOptions(Edge):
     include_usage: bool | None = None
 
 
-class ChatRequest(SamplingFields):
+class ChatRequest(SamplingFields, TemplateFields, ToolFields):
     """The fields that are honoured; `null` was taken out before, so it means absent."""
 
     model: Annotated[str, Field(min_length=1)]
     messages: Annotated[tuple[Message, ...], Strict(False), FailFast(), Field(min_length=1)]
+    response_format: ResponseFormat = ResponseFormat(type="text")
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
     unknown_fields: tuple[str, ...] = ()  # names that nobody here knows; they change nothing
@@ -174,7 +57,12 @@ _WORDINGS = {
     "tuple_type": "input should be a list",
     "too_short": "list should have at least {min_length} item(s), not {actual_length}",
     "too_long": "list should have at most {max_length} items, not {actual_length}",
+    "dict_type": "input should be an object",
 }
+_KNOWN_INSIDE = HARMLESS_INSIDE.union(
+    [f"messages[].{name}" for name in MESSAGE_FIELDS],
+    [f"stream_options.{name}" for name in STREAM_FIELDS],
+)
 _KNOWN = _HONOURED | HARMLESS_FIELDS | frozenset(REQUEST_FIELDS)
 
 
@@ -186,24 +74,36 @@ def parse_request(body: bytes) -> ChatRequest:
             range, or asks for something that is not supported.
         BodyTooLarge: the body has too many parts to be looked at.
     """
+    return check_request(load_object(body))
+
+
+def check_request(fields: Mapping[str, Any]) -> ChatRequest:
+    """As `parse_request`, of a body that is loaded."""
+    refuse_unsupported(fields, REQUEST_FIELDS)
+    _refuse_in_messages(fields.get("messages"))
+    options = fields.get("stream_options")
+    if isinstance(options, dict):
+        refuse_unsupported(options, STREAM_FIELDS, "stream_options.")
+    honoured = {name: fields[name] for name in _HONOURED if fields.get(name) is not None}
+    request = validate(ChatRequest, honoured)
+    unknown = {name for name in fields.keys() - _KNOWN if fields[name] is not None}
+    unknown |= {
+        name
+        for field in ("messages", "stream_options", "tools", "tool_choice", "response_format")
+        for name in unknown_in(getattr(request, field), field)
+        if name not in _KNOWN_INSIDE
+    }
+    return request.model_copy(update={"unknown_fields": tuple(sorted(unknown))})
+
+
+def load_object(body: bytes) -> dict[str, Any]:
+    """The JSON object that a body is, see `parse_request`."""
     num_marks = sum(map(body.count, _MARKS))
     if num_marks > MAX_BODY_MARKS:
         raise BodyTooLarge(
             f"the request body holds {num_marks} commas and opening brackets; "
             f"the limit is {MAX_BODY_MARKS}"
         )
-    fields = _load_object(body)
-    refuse_unsupported(fields, REQUEST_FIELDS)
-    _refuse_in_messages(fields.get("messages"))
-    honoured = {name: fields[name] for name in _HONOURED if fields.get(name) is not None}
-    unknown = sorted(name[:64] for name in fields.keys() - _KNOWN)[:_MAX_NOTED_FIELDS]
-    try:
-        return ChatRequest.model_validate({**honoured, "unknown_fields": tuple(unknown)})
-    except ValidationError as error:
-        raise _bad_request(error.errors(include_url=False)[0]) from error
-
-
-def _load_object(body: bytes) -> dict[str, Any]:
     try:
         fields = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -211,6 +111,14 @@ def _load_object(body: bytes) -> dict[str, Any]:
     if not isinstance(fields, dict):
         raise BadRequest("the body should be a JSON object", code="invalid_json")
     return fields
+
+
+def validate(model: type[Body], fields: Mapping[str, Any]) -> Body:
+    """Hold fields to a model; a wrong one is a `BadRequest` that names it."""
+    try:
+        return model.model_validate(fields)
+    except ValidationError as error:
+        raise _bad_request(error.errors(include_url=False)[0]) from error
 
 
 def _refuse_in_messages(messages: Any) -> None:

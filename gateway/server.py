@@ -7,6 +7,9 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import uvicorn
 
@@ -22,11 +25,15 @@ from gateway.encode import Encoder
 from gateway.fetch import Fetcher
 from gateway.flight import Payloads, Pilot
 from gateway.header import set_up_pillow
+from gateway.key_ring import KeyRing
+from gateway.keys import KeyFileError
 from gateway.metrics import Metrics
 from gateway.payload import PayloadRule, image_backend
 from gateway.progress import LoadProgress
-from gateway.protocol import Http1
+from gateway.protocol import ClientLimits, Http1
 from gateway.services import Services
+from gateway.sockets import StartError, allow_many_files, url_of
+from gateway.traces import MAX_TRACES, TraceBook
 from workers.devices import can_reach, count_gpus
 from workers.messages import FromWorker, Loading, Ready, StartFailed
 from workers.pool import Pool
@@ -34,6 +41,7 @@ from workers.transport import Transport, TransportError, choose_transport
 
 log = logging.getLogger(__name__)
 
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _POLL_SECONDS = 0.02
 # A signal to a whole process group arrives twice where a parent such as make passes it on.
 _ONE_SIGNAL_SECONDS = 1.0
@@ -41,10 +49,6 @@ _ONE_SIGNAL_SECONDS = 1.0
 _LAST_WORDS_SECONDS = 1.0
 # Time that workers get to leave by themselves.
 _LEAVE_SECONDS = 5.0
-
-
-class StartError(Exception):
-    """The gateway cannot start; the message is for the operator."""
 
 
 class _HttpServer(uvicorn.Server):
@@ -62,33 +66,6 @@ def _ignore_signals(loop: asyncio.AbstractEventLoop) -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def listen(settings: ServerSettings) -> socket.socket:
-    """Bind the listening socket before anything heavy starts.
-
-    Raises:
-        StartError: the address or port cannot be had.
-    """
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((settings.host, settings.port))
-        listener.listen()  # else another process could bind as well, and one of us be unheard
-    except OSError as error:
-        listener.close()
-        raise StartError(
-            f"cannot listen on {settings.host} port {settings.port}: {error.strerror}; "
-            "FOVEA_HOST and FOVEA_PORT choose another"
-        ) from error
-    return listener
-
-
-def url_of(listener: socket.socket) -> str:
-    """Where a listening socket is reached."""
-    host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
 def _check_devices(specs: tuple[WorkerSpec, ...], num_gpus: int) -> None:
     allowed = {"cpu", "cuda" if num_gpus else "cpu", *(f"cuda:{i}" for i in range(num_gpus))}
     for spec in specs:
@@ -96,6 +73,17 @@ def _check_devices(specs: tuple[WorkerSpec, ...], num_gpus: int) -> None:
             raise StartError(
                 f"FOVEA_WORKERS asks for {spec.device}; this process sees {num_gpus} CUDA devices"
             )
+
+
+def _read_keys(settings: ServerSettings) -> KeyRing | None:
+    if not settings.api_keys_file:
+        if settings.host not in _LOOPBACK:
+            log.warning("whoever reaches %s is let in: FOVEA_API_KEYS_FILE is unset", settings.host)
+        return None
+    try:
+        return KeyRing(Path(settings.api_keys_file))
+    except KeyFileError as error:
+        raise StartError(f"FOVEA_API_KEYS_FILE={settings.api_keys_file}: {error}") from error
 
 
 def _check_context(wanted: int, allowed: int) -> None:
@@ -118,10 +106,15 @@ class Gateway:
         self._listener = listener
         self._begun = begun
         self._make_payloads = make_payloads
+        self._keys = _read_keys(settings.server)
         num_gpus = count_gpus()
         specs = settings.worker_specs(num_gpus)
         _check_devices(specs, num_gpus)
         self._progress = LoadProgress(tuple(spec.name for spec in specs))
+        self._checkpoint = load_checkpoint(settings.model.model)
+        _check_context(
+            settings.model.max_context_tokens, self._checkpoint.layout.max_context_tokens
+        )
         self._pool = self._make_pool(specs)
         self._services = self._make_services(specs)
         self._stop = asyncio.Event()
@@ -135,6 +128,7 @@ class Gateway:
                 specs,
                 on_event=self._on_event,
                 on_lost=self._on_lost,
+                vocabulary=self._checkpoint.vocabulary(),
                 transport=self._transport(specs),
             )
         except TransportError as error:
@@ -151,10 +145,8 @@ class Gateway:
         return transport
 
     def _make_services(self, specs: tuple[WorkerSpec, ...]) -> Services:
-        settings = self._settings
+        settings, checkpoint = self._settings, self._checkpoint
         metrics = Metrics(tuple(view.name for view in self._pool.fleet().workers))
-        checkpoint = load_checkpoint(settings.model.model)
-        _check_context(settings.model.max_context_tokens, checkpoint.layout.max_context_tokens)
         dispatcher = Dispatcher(self._pool, metrics)
         decode_pool = DecodePool(settings.images.decode_threads)
         store = EmbeddingStore(self._pool.places, settings.vision.embedding_cache_share, metrics)
@@ -174,6 +166,8 @@ class Gateway:
             dispatcher=dispatcher,
             store=store,
             encoder=Encoder(self._pool, store, pilot, metrics),
+            traces=TraceBook(MAX_TRACES if settings.engine.prefix_cache else 0),
+            keys=self._keys,
         )
 
     async def run(self) -> None:
@@ -206,13 +200,27 @@ class Gateway:
     def _uvicorn_config(self) -> uvicorn.Config:
         return uvicorn.Config(
             build_app(self._services),
-            http=Http1,
+            http=self._protocol(),
+            ws="none",
             log_config=None,
             access_log=False,
             lifespan="off",
             server_header=False,
+            timeout_keep_alive=self._settings.clients.idle_seconds,  # type: ignore[arg-type]  # a float does
             timeout_graceful_shutdown=1,
         )
+
+    def _protocol(self) -> Any:
+        clients, server = self._settings.clients, self._settings.server
+        limits = ClientLimits(
+            head_seconds=clients.head_seconds,
+            body_seconds=server.body_seconds,
+            idle_seconds=clients.idle_seconds,
+            stalled_seconds=clients.stalled_seconds,
+            max_head_bytes=clients.max_head_bytes,
+            max_connections=min(clients.max_connections, allow_many_files() * 3 // 4),
+        )
+        return partial(Http1, limits=limits, metrics=self._services.metrics)
 
     async def _until_ready(self) -> None:
         ready = asyncio.create_task(self._pool.wait_ready())
@@ -282,6 +290,7 @@ class Gateway:
     def _on_lost(self, worker: int) -> None:
         self._progress.finish(worker)
         self._services.store.drop_lost(worker)
+        self._services.traces.forget(worker)
         name = self._pool.fleet().workers[worker].name
         self._services.metrics.forget_worker(name)
 

@@ -1,7 +1,9 @@
 """The long-lived parts of one gateway, made once at start and passed to every request."""
 
 import secrets
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import count
 
 import anyio
 
@@ -14,8 +16,10 @@ from gateway.embeddings import EmbeddingStore
 from gateway.encode import Encoder
 from gateway.errors import NotReady
 from gateway.fetch import Fetcher
+from gateway.key_ring import KeyRing
 from gateway.metrics import Metrics
 from gateway.names import NameBook
+from gateway.traces import TraceBook
 from workers.families.plan import Backend
 from workers.pool import Pool
 
@@ -36,7 +40,10 @@ class Services:
     dispatcher: Dispatcher
     store: EmbeddingStore
     encoder: Encoder
+    traces: TraceBook = field(default_factory=TraceBook)
+    keys: KeyRing | None = None  # without, everybody is let in
     names: NameBook = field(default_factory=NameBook)
+    arrivals: Iterator[int] = field(default_factory=count)  # numbers for requests as they come
     digest_key: bytes = field(default_factory=lambda: secrets.token_bytes(32))
     draining: bool = False
     running: set[anyio.CancelScope] = field(default_factory=set)  # one for each request in work
@@ -62,6 +69,13 @@ class Services:
         if not engines:
             raise NotReady("no worker with the role language is ready")
         return min(engine.max_context_tokens for engine in engines)
+
+    def stated_context_tokens(self) -> int:
+        """Longest prompt plus answer, also while no engine is ready."""
+        if self.pool.fleet().holding("language"):
+            return self.max_context_tokens()
+        allowed = self.checkpoint.layout.max_context_tokens
+        return min(self.settings.model.max_context_tokens or allowed, allowed)
 
     def sample_gauges(self) -> None:
         """Bring the gauges up to date that no event carries."""

@@ -1,11 +1,13 @@
-"""Text, ends and usage of an answer in; OpenAI chunks as server-sent events, or one body, out."""
+"""Deltas, ends and usage of an answer in; OpenAI chunks as server-sent events, or one body, out."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
+
+from gateway.deltas import Delta, Said, message
 
 DONE = b"data: [DONE]\n\n"
 
@@ -18,6 +20,7 @@ class Usage:
     completion_tokens: int
     image_tokens: int
     cached_tokens: int
+    thought_tokens: int = 0  # of the completion tokens
 
     def body(self) -> dict[str, Any]:
         """OpenAI's usage object."""
@@ -29,6 +32,7 @@ class Usage:
                 "cached_tokens": self.cached_tokens,
                 "image_tokens": self.image_tokens,
             },
+            "completion_tokens_details": {"reasoning_tokens": self.thought_tokens},
         }
 
 
@@ -36,7 +40,7 @@ class Usage:
 class Choice:
     """One answer, whole."""
 
-    text: str
+    deltas: Sequence[Delta]
     reason: str
     logprobs: list[dict[str, Any]] | None  # None unless they were asked for
 
@@ -44,7 +48,7 @@ class Choice:
         """OpenAI's choice object."""
         return {
             "index": index,
-            "message": {"role": "assistant", "content": self.text, "refusal": None},
+            "message": message(self.deltas),
             "logprobs": _logprobs(self.logprobs),
             "finish_reason": self.reason,
         }
@@ -53,8 +57,8 @@ class Choice:
 class Frames:
     """Writes the frames of one request; all of them carry the same id, model and second.
 
-    In a stream, for each choice: `role` once, `text` any number of times, `finish` once; those of
-    several choices may alternate. Then `usage` if asked for, then `DONE`.
+    In a stream, for each choice: `role` once, `deltas` any number of times, `finish` once; those
+    of several choices may alternate. Then `usage` if asked for, then `DONE`.
     """
 
     def __init__(self, request_id: str, model: str) -> None:
@@ -68,11 +72,18 @@ class Frames:
         """The chunk that opens the assistant's message."""
         return self._choice(index, {"role": "assistant", "content": ""})
 
-    def text(self, index: int, text: str, logprobs: list[dict[str, Any]] | None = None) -> bytes:
-        """A chunk with the next text; nothing when there is none."""
-        if not text and not logprobs:
-            return b""
-        return self._choice(index, {"content": text}, logprobs)
+    def deltas(
+        self,
+        index: int,
+        deltas: Iterable[Delta],
+        logprobs: list[dict[str, Any]] | None = None,
+    ) -> bytes:
+        """A chunk for each delta; the entries of all that is said come with its first."""
+        frames = []
+        for delta in deltas:
+            entries, logprobs = (logprobs, None) if isinstance(delta, Said) else (None, logprobs)
+            frames.append(self._choice(index, delta.body(), entries))
+        return b"".join(frames)
 
     def finish(self, index: int, reason: str) -> bytes:
         """The chunk that ends the message."""
@@ -94,7 +105,7 @@ class Frames:
     def _choice(
         self,
         index: int,
-        delta: dict[str, str],
+        delta: dict[str, Any],
         logprobs: list[dict[str, Any]] | None = None,
         reason: str | None = None,
     ) -> bytes:
@@ -107,17 +118,13 @@ class Frames:
         return self._chunk(choices=[choice])
 
     def _chunk(self, **fields: Any) -> bytes:
-        return _frame({**self._head, "object": "chat.completion.chunk", **fields})
+        return frame({**self._head, "object": "chat.completion.chunk", **fields})
 
 
 def _logprobs(entries: list[dict[str, Any]] | None) -> dict[str, Any] | None:
     return None if entries is None else {"content": entries, "refusal": None}
 
 
-def error_frame(body: dict[str, Any]) -> bytes:
-    """The frame that tells a failure after the stream has begun; `DONE` follows it."""
-    return _frame(body)
-
-
-def _frame(value: dict[str, Any]) -> bytes:
+def frame(value: dict[str, Any]) -> bytes:
+    """One server-sent event without a name."""
     return b"data: " + orjson.dumps(value) + b"\n\n"

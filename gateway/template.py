@@ -1,16 +1,16 @@
-"""A checkpoint's chat template: its source in, a sandboxed renderer out, messages in, text out.
+"""A checkpoint's chat template: its source in, a sandboxed renderer out; messages in, text out.
 
 A template is a program that somebody else wrote, so it runs in jinja2's immutable sandbox, with
 the same options, extensions, globals and filters that transformers gives it.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NoReturn
 
-from jinja2 import Template, TemplateError, nodes
+from jinja2 import Template, TemplateError, meta, nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -18,7 +18,19 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from gateway.errors import BadRequest
 from workers.families import UnsupportedCheckpoint
 
-MAX_REASON_CHARACTERS = 200
+MAX_REASON_CHARACTERS = 100  # it may repeat what the caller wrote
+# What a template is given, and what transformers takes for itself beside a template.
+RESERVED = frozenset(
+    (
+        "messages",
+        "tools",
+        "documents",
+        "add_generation_prompt",
+        "continue_final_message",
+        "chat_template",
+        "tokenize",
+    )
+)
 # What an expression over strings, lists and dictionaries can raise inside a template.
 FAULTS = (
     TemplateError,
@@ -53,9 +65,31 @@ class ChatTemplate:
 
     template: Template
     special_tokens: Mapping[str, str]
+    takes_tools: bool  # whether it says anything of them
 
-    def render(self, messages: list[dict[str, Any]]) -> str:
+    def refuse_reserved(self, variables: Iterable[str]) -> None:
+        """Raise `BadRequest` for a caller's variable that would take the place of ours."""
+        globals_ = self.template.globals
+        for name in variables:
+            if name in RESERVED or name in self.special_tokens or name in globals_:
+                param = f"chat_template_kwargs.{name}"
+                raise BadRequest(f"{param}: it cannot be set here", param=param)
+
+    def render(
+        self,
+        messages: list[dict[str, Any]],
+        tools: list[dict[str, Any]] | None = None,
+        variables: Mapping[str, Any] | None = None,
+        *,
+        opens_answer: bool = True,
+    ) -> str:
         """The prompt of a conversation, up to where the assistant's answer begins.
+
+        Args:
+            messages: the conversation, as templates know it.
+            tools: functions that the model may call, if any.
+            variables: more for the template, of names that `refuse_reserved` let pass.
+            opens_answer: whether the template opens the answer.
 
         Raises:
             BadRequest: the template refuses the messages, or cannot render them.
@@ -63,10 +97,11 @@ class ChatTemplate:
         try:
             return self.template.render(
                 messages=messages,
-                tools=None,
+                tools=tools,
                 documents=None,
-                add_generation_prompt=True,
+                add_generation_prompt=opens_answer,
                 **self.special_tokens,
+                **(variables or {}),
             )
         except TemplateRefusal as error:
             reason = (error.message or "").strip()[:MAX_REASON_CHARACTERS]
@@ -93,9 +128,11 @@ def compile_template(source: str, special_tokens: Mapping[str, str]) -> ChatTemp
     environment.globals["raise_exception"] = _refuse
     environment.globals["strftime_now"] = _format_now
     try:
-        return ChatTemplate(environment.from_string(source), dict(special_tokens))
+        takes_tools = "tools" in meta.find_undeclared_variables(environment.parse(source))
+        template = environment.from_string(source)
     except TemplateError as error:
         raise UnsupportedCheckpoint(f"the chat template does not compile: {error}") from error
+    return ChatTemplate(template, dict(special_tokens), takes_tools)
 
 
 def _refuse(message: str) -> NoReturn:

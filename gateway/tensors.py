@@ -137,4 +137,4 @@ def _shape(kind: str, tensor: dict[str, Any], refuse: Refusal) -> tuple[int, ...
 
 
 def _describe(tensor: dict[str, Any]) -> str:
-    return f"{tensor['dtype']} {tensor['shape'][:8]}"
+    return f"{tensor['dtype']} {tensor['shape'][:4]}"

@@ -10,8 +10,9 @@ from tokenizers import Encoding
 
 from gateway.checkpoint import Checkpoint
 from gateway.errors import BadRequest, PromptTooLong
-from gateway.marks import Marks, Rendered, without_forgeries
-from gateway.prompt import Prompt, Turn
+from gateway.marks import without_forgeries
+from gateway.prompt import Prompt, Raw, RawText, RawTokens
+from gateway.render import render
 from gateway.sampling import UNCAPPED_TOKENS
 from workers.families.plan import ImagePlan
 from workers.sampling import Sampling
@@ -32,7 +33,8 @@ class PromptTokens:
     token_ids: bytes  # int32, little endian; each image's placeholder stands num_tokens times
     num_tokens: int
     image_starts: tuple[int, ...]  # by image index: its first token
-    sampling: Sampling  # the caller's; an open max_tokens is what the context has left
+    sampling: Sampling  # an open max_tokens is what the context has left; with the grammar
+    in_thought: bool  # whether the answer begins within a thought
 
 
 def build(
@@ -55,18 +57,23 @@ def build(
     num_image_tokens = sum(plan.num_tokens for plan in plans)
     limit = _Limit(max_context_tokens, prompt.sampling.max_tokens, num_image_tokens)
     _refuse_hopeless(prompt, limit)
-    rendered = _render(prompt.turns, checkpoint)
-    _refuse_long(rendered.text, checkpoint, limit)
-    encoding = _tokenize(rendered.text, checkpoint)
-    ids = np.array(without_forgeries(encoding, rendered, checkpoint), dtype=np.int32)
+    written, in_thought = _written_ids(prompt, checkpoint, limit)
+    ids = np.array(written, dtype=np.int32)
     limit.check(len(ids) - len(plans) + num_image_tokens)
-    ids, starts = _expand(ids, plans, checkpoint.layout.image_token_id)
+    if prompt.raw is not None:
+        _check_raw(ids, checkpoint.image_token_id)
+    ids, starts = _expand(ids, plans, checkpoint.image_token_id)
     max_tokens = min(prompt.sampling.max_tokens, max_context_tokens - len(ids))
     return PromptTokens(
         token_ids=ids.astype("<i4").tobytes(),
         num_tokens=len(ids),
         image_starts=starts,
-        sampling=msgspec.structs.replace(prompt.sampling, max_tokens=max_tokens),
+        sampling=msgspec.structs.replace(
+            prompt.sampling,
+            max_tokens=max_tokens,
+            grammar=prompt.grammar.text(checkpoint, in_thought) if prompt.grammar else "",
+        ),
+        in_thought=in_thought,
     )
 
 
@@ -77,6 +84,39 @@ def refuse_hopeless(prompt: Prompt, max_context_tokens: int) -> None:
         PromptTooLong: prompt and answer do not fit into the context.
     """
     _refuse_hopeless(prompt, _Limit(max_context_tokens, prompt.sampling.max_tokens, 0))
+
+
+def _written_ids(
+    prompt: Prompt, checkpoint: Checkpoint, limit: "_Limit"
+) -> tuple[Sequence[int], bool]:
+    """Ids of a prompt in which an image is one placeholder, and whether a thought is open."""
+    if prompt.raw is not None:
+        return _raw_ids(prompt.raw, checkpoint, limit), False
+    rendered = render(prompt, checkpoint)
+    _refuse_long(rendered.text, checkpoint, limit)
+    encoding = _tokenize(rendered.text, checkpoint)
+    in_thought = checkpoint.answer_form.opens_thought(rendered.text)
+    return without_forgeries(encoding, rendered, checkpoint), in_thought
+
+
+def _raw_ids(raw: Raw, checkpoint: Checkpoint, limit: "_Limit") -> Sequence[int]:
+    """Ids of a prompt that stands for itself."""
+    if isinstance(raw, RawTokens):
+        return raw.token_ids
+    _refuse_long(raw.text, checkpoint, limit)
+    return _encode(raw.text, checkpoint, add_special_tokens=raw.add_special_tokens).ids
+
+
+def _check_raw(ids: Ids, image_token_id: int) -> None:
+    num_places = int(np.count_nonzero(ids == image_token_id))
+    if num_places:
+        raise BadRequest(
+            f"the prompt has {num_places} image placeholders and 0 images; images are taken by "
+            "/v1/chat/completions",
+            param="messages",
+        )
+    if not len(ids):
+        raise BadRequest("the prompt has no tokens", param="messages")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +131,7 @@ class _Limit:
         if num_tokens + (1 if is_open else self.max_tokens) <= self.context:
             return
         images = f", {self.num_image_tokens} of them for images" if self.num_image_tokens else ""
-        wish = "" if is_open else f", and max_tokens is {self.max_tokens}"
+        wish = "" if is_open else f", and up to {self.max_tokens} are asked for the answer"
         raise PromptTooLong(
             f"the prompt has {known}{num_tokens} tokens{images}{wish}; prompt and answer together "
             f"can have {self.context}"
@@ -100,7 +140,9 @@ class _Limit:
 
 def _refuse_hopeless(prompt: Prompt, limit: _Limit) -> None:
     """Refuse what cannot fit before any work is done on it; a turn takes at least a token."""
-    texts = (part for turn in prompt.turns for part in turn.parts if isinstance(part, str))
+    texts = [part for turn in prompt.turns for part in turn.parts if isinstance(part, str)]
+    if isinstance(prompt.raw, RawText):
+        texts.append(prompt.raw.text)
     least = sum(map(len, texts)) // MOST_CHARACTERS_PER_TOKEN
     limit.check(limit.num_image_tokens + max(least, len(prompt.turns)), "at least ")
 
@@ -115,28 +157,15 @@ def _refuse_long(text: str, checkpoint: Checkpoint, limit: _Limit) -> None:
         limit.check(limit.num_image_tokens + len(head.ids), "more than ")
 
 
-def _render(turns: Sequence[Turn], checkpoint: Checkpoint) -> Rendered:
-    marks = Marks(checkpoint)
-    messages = [{"role": turn.role, "content": _content(turn, marks)} for turn in turns]
-    return marks.put_back(checkpoint.template.render(messages))
-
-
-def _content(turn: Turn, marks: Marks) -> str | list[dict[str, str]]:
-    """A turn's content as templates know it: a string stays one, parts become a list."""
-    if turn.plain:
-        return "".join(marks.swap(part) for part in turn.parts if isinstance(part, str))
-    return [
-        {"type": "text", "text": marks.swap(part)} if isinstance(part, str) else {"type": "image"}
-        for part in turn.parts
-    ]
-
-
 def _tokenize(text: str, checkpoint: Checkpoint) -> Encoding:
     begin = checkpoint.template.special_tokens.get("bos_token")
+    has_begun = begin is not None and text.startswith(begin)
+    return _encode(text, checkpoint, add_special_tokens=not has_begun)
+
+
+def _encode(text: str, checkpoint: Checkpoint, *, add_special_tokens: bool) -> Encoding:
     try:
-        return checkpoint.tokenizer.encode(
-            text, add_special_tokens=not (begin and text.startswith(begin))
-        )
+        return checkpoint.tokenizer.encode(text, add_special_tokens=add_special_tokens)
     except TypeError as error:
         raise BadRequest("a message is no valid Unicode text", param="messages") from error
 

@@ -1,86 +1,98 @@
-"""Token ids of an answer in, text that is safe to send out."""
+"""Token ids of an answer in; words that are safe to send, thoughts and calls of functions out."""
 
-import codecs
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 
+from gateway.atoms import AtomStream, find_markers
 from gateway.spelling import Speller
+from gateway.stops import StopSearch
+from workers.families.answers import AnswerForm, AnswerReader, Atom, Event, Words
 
 
 class TextStream:
     """Puts an answer's text together; what it has given out is never taken back.
 
-    Bytes wait until their character is whole, and text waits while it may become a stop string.
-    All pieces together are the text of all ids, without special tokens, up to the first stop
-    string that is complete. The cost is linear. Owned by the request's task.
+    Without an answer form everything is words: all of them together are the text of all ids,
+    without special tokens, up to the first stop string that is complete. With one, thoughts and
+    calls are told apart, and stop strings are looked for in words alone: a call interrupts them,
+    so that no stop string lies on both of its sides. Owned by the request's task.
     """
 
     def __init__(self, speller: Speller, stop: Sequence[str], min_tokens: int = 0) -> None:
         """Of the answer's tokens, the first `min_tokens` complete no stop string."""
         self._speller = speller
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._searches = [_Search(text) for text in stop if text]
-        self._num_spared = min_tokens
-        self._held = ""  # the beginning of a stop string, perhaps
-        self.num_characters = 0  # of the tokens taken, characters that are whole
-        self.num_given = 0  # characters that were given out
-        self.stopped = False
+        self._atoms = AtomStream(speller)
+        self._reader: AnswerReader | None = None
+        self._stops = StopSearch(stop)
+        self._num_tokens = 0
+        self._num_spared_tokens = min_tokens
+        self._num_spared_characters = 0
+        self.num_thought_tokens = 0  # up to the end of the thought, its markers included
 
-    def push(self, token_ids: Iterable[int]) -> str:
-        """Take the next ids; give the text that is safe to send, which may be empty."""
-        return "".join(map(self._push, token_ids))
+    def read_as(self, form: AnswerForm, in_thought: bool, with_calls: bool) -> None:
+        """Tell thoughts, and calls if there may be some, apart from words."""
+        markers = form.markers(with_calls)
+        if markers:
+            self._atoms = AtomStream(self._speller, find_markers(self._speller, markers))
+            self._reader = form.reader(in_thought, with_calls)
 
-    def finish(self) -> str:
-        """What was still held back; bytes that never became a character turn into U+FFFD."""
-        text = self._give(self._decoder.decode(b"", final=True)) + self._held
-        self.num_given += len(self._held)
-        self._held = ""
-        return text
+    @property
+    def stopped(self) -> bool:
+        """Whether a stop string is complete; nothing comes after it."""
+        return self._stops.stopped
 
-    def _push(self, token_id: int) -> str:
-        self._num_spared -= 1
-        if self._speller.is_special(token_id):
-            return ""
-        return self._give(self._decoder.decode(self._speller.spell(token_id)))
+    @property
+    def num_characters(self) -> int:
+        """Of the tokens taken, characters that are whole."""
+        return self._atoms.num_characters
 
-    def _give(self, text: str) -> str:
-        if self.stopped:
-            return ""
-        self.num_characters += len(text)
-        held, self._held = self._held, ""
-        given = self._until_stop(held, text)
-        self.num_given += len(given)
-        return given
+    def push(self, token_ids: Iterable[int]) -> list[Event]:
+        """Take the next ids; give what is safe to send."""
+        return [event for token_id in token_ids for event in self._push(token_id)]
 
-    def _until_stop(self, held: str, text: str) -> str:
-        for index, character in enumerate(text, start=len(held) + 1):
-            found = [search.text for search in self._searches if search.step(character)]
-            if found and self._num_spared < 0:
-                self.stopped = True
-                return (held + text)[: index - max(map(len, found))]
-        text = held + text
-        safe = len(text) - max((search.matched for search in self._searches), default=0)
-        self._held = text[safe:]
-        return text[:safe]
+    def finish(self) -> list[Event]:
+        """The answer has ended: give what was still held back."""
+        events = list(self._read(self._atoms.finish()))
+        if self._reader is not None:
+            events += self._search(self._reader.finish())
+        if not self.stopped:
+            events += _given(self._stops.release())
+        return events
+
+    def _push(self, token_id: int) -> Iterator[Event]:
+        self._num_tokens += 1
+        is_spared = self._num_tokens <= self._num_spared_tokens
+        if is_spared:
+            self._num_spared_characters = sys.maxsize
+        was_thinking = self._is_thinking
+        yield from self._read(self._atoms.push(token_id))
+        if was_thinking or self._is_thinking:
+            self.num_thought_tokens = self._num_tokens
+        if is_spared:
+            self._num_spared_characters = self._atoms.num_characters
+
+    @property
+    def _is_thinking(self) -> bool:
+        return self._reader is not None and self._reader.is_thinking
+
+    def _read(self, atoms: Iterable[Atom]) -> Iterator[Event]:
+        for atom in atoms:
+            if self._reader is None:
+                yield from self._search((Words(atom.text, atom.start),))
+            else:
+                yield from self._search(self._reader.read(atom))
+
+    def _search(self, events: Iterable[Event]) -> Iterator[Event]:
+        for event in events:
+            if self.stopped:
+                return
+            if isinstance(event, Words):
+                yield from _given(self._stops.push(event, self._num_spared_characters))
+            else:
+                yield from _given(self._stops.release())
+                yield event
 
 
-class _Search:
-    """Looks for one stop string, a character at a time (Knuth, Morris and Pratt)."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.matched = 0  # characters of `text` that the stream ends with
-        self._borders = [0] * len(text)  # longest proper border of each beginning of `text`
-        length = 0
-        for index in range(1, len(text)):
-            while length and text[index] != text[length]:
-                length = self._borders[length - 1]
-            length += text[index] == text[length]
-            self._borders[index] = length
-
-    def step(self, character: str) -> bool:
-        """Take the next character; tells whether the stop string is complete."""
-        # A complete one that did not count goes on like one that failed.
-        while self.matched and self.text[self.matched : self.matched + 1] != character:
-            self.matched = self._borders[self.matched - 1]
-        self.matched += self.text[self.matched] == character
-        return self.matched == len(self.text)
+def _given(words: Words) -> Iterator[Words]:
+    if words.text:
+        yield words

@@ -10,14 +10,14 @@ from gateway.errors import BadRequest
 # Field name -> values that ask for nothing, the one to suggest first. `null` always asks for
 # nothing. The first group is OpenAI's own, the second what other servers added to it.
 REQUEST_FIELDS: Mapping[str, tuple[Any, ...]] = {
-    "tools": ([],),
-    "tool_choice": ("none", "auto"),
     "functions": ([],),
     "function_call": ("none", "auto"),
-    "response_format": ({"type": "text"},),
     "audio": (),
     "modalities": (["text"],),
+    "moderation": (),
     "prediction": (),
+    "service_tier": ("auto", "default"),
+    "store": (False,),
     "web_search_options": (),
     "reasoning_effort": ("none",),
     "verbosity": ("medium",),
@@ -30,10 +30,7 @@ REQUEST_FIELDS: Mapping[str, tuple[Any, ...]] = {
     "prompt_logprobs": (0,),
     "include_stop_str_in_output": (False,),
     "skip_special_tokens": (True,),
-    "add_generation_prompt": (True,),
-    "continue_final_message": (False,),
     "chat_template": (),
-    "chat_template_kwargs": ({},),
     "documents": ([],),
     "mm_processor_kwargs": ({},),
     "guided_json": (),
@@ -43,24 +40,23 @@ REQUEST_FIELDS: Mapping[str, tuple[Any, ...]] = {
     "structured_outputs": (),
 }
 MESSAGE_FIELDS: Mapping[str, tuple[Any, ...]] = {
-    "tool_calls": ([],),
     "function_call": (),
-    "tool_call_id": (),
     "audio": (),
 }
+STREAM_FIELDS: Mapping[str, tuple[Any, ...]] = {"include_obfuscation": (False,)}
 # They change nothing in the answer, so they are taken and not looked at.
 HARMLESS_FIELDS = frozenset(
     {
         "metadata",
-        "parallel_tool_calls",
         "prompt_cache_key",
+        "prompt_cache_options",
         "prompt_cache_retention",
         "safety_identifier",
-        "service_tier",
-        "store",
         "user",
     }
 )
+# The same, inside of messages.
+HARMLESS_INSIDE = frozenset({"messages[].content[].prompt_cache_breakpoint"})
 
 
 def refuse_unsupported(

@@ -28,6 +28,7 @@ from workers.messages import (
     FromWorker,
     GenerateJob,
     MapPool,
+    Missing,
     PoolMapped,
     Ready,
     Start,
@@ -157,7 +158,12 @@ class FakeLanguage:
             message = f"{len(prompt)} tokens do not fit {CONTEXT_TOKENS}"
             self._events.append(Failed(job_id=job.job_id, kind="bad_input", message=message))
             return
-        embeddings = [bytes(self._arenas.view(span.embeddings.region)) for span in job.spans]
+        missing = tuple(span.start for span in job.spans if span.embeddings is None)
+        if missing:  # it keeps nothing
+            self._events.append(Missing(job_id=job.job_id, starts=missing))
+            return
+        lying = [span.embeddings for span in job.spans if span.embeddings is not None]
+        embeddings = [bytes(self._arenas.view(each.region)) for each in lying]
         self._events.append(Taken(job_id=job.job_id, is_copied=True, transfer_seconds=0.0))
         ignore_eos = not job.sampling.stop_token_ids
         self._running[job.job_id] = _Answer(

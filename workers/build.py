@@ -127,10 +127,12 @@ def _engine(start: Start, models: Any, arenas: Arenas, home: "Home") -> "Engine"
     from torch import OutOfMemoryError
 
     from workers.language.engine import Engine
-    from workers.language.paths import NoSuchPath
+    from workers.language.grammar import Grammars
+    from workers.language.paths import NoSuchPath, choose_path
 
     recorder = _recorder(start, models.text) if start.cuda_graphs else None
     try:
+        attend = choose_path(start.attention, models.text)
         return Engine(
             models.text,
             load_layout(Path(start.model)),
@@ -141,10 +143,11 @@ def _engine(start: Start, models: Any, arenas: Arenas, home: "Home") -> "Engine"
             max_step_sequences=start.max_step_sequences,
             max_context_tokens=start.max_context_tokens,
             home=home,
-            attention=start.attention,
+            attend=attend,
             recorder=recorder,
             prefix_cache=start.prefix_cache,
             digest_key=start.digest_key,
+            grammars=Grammars(start.vocabulary, models.text.vocab_size),
         )
     except NoSuchPath as error:
         raise CannotStart(f"FOVEA_ATTENTION={start.attention}: {error}") from error

@@ -12,20 +12,17 @@ from workers.link import Launch, Link, describe_exit
 from workers.messages import (
     Abort,
     DropPool,
-    Encoded,
     EncodeJob,
     Failed,
-    Finished,
     FromWorker,
     GenerateJob,
+    JobEvent,
+    LastEvent,
     MapPool,
     Ready,
     Start,
-    Started,
     StartFailed,
     Stop,
-    Taken,
-    Tokens,
 )
 
 MAX_RESTART_SECONDS = 30.0
@@ -214,10 +211,9 @@ class Keeper:
                     self.first_start.set_result("")
             case StartFailed():
                 self._failure = f"cannot start: {message.message}"
-            case Encoded() | Finished() | Failed() | Taken() | Started() | Tokens():
-                if message.job_id not in self._jobs:  # nobody waits for it
-                    return
-        if isinstance(message, Encoded | Finished | Failed):
+            case _ if isinstance(message, JobEvent) and message.job_id not in self._jobs:
+                return  # nobody waits for it
+        if isinstance(message, LastEvent):
             del self._jobs[message.job_id]
         self._hand_on(message)
 

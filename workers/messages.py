@@ -2,8 +2,7 @@
 
 The gateway alone allots the bytes of arenas and feature pools: a job names the region where its
 pixels lie and the region where its embeddings belong, so nothing has to be released when a worker
-dies. Only `Abort` travels against the stream. Jobs end in exactly one `Encoded`, `Finished` or
-`Failed`.
+dies. Only `Abort` travels against the stream. Jobs end in exactly one `LastEvent`.
 """
 
 from typing import Literal
@@ -86,8 +85,16 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
     start: int  # index of the first token in the prompt
     num_tokens: int
     grid: tuple[int, int, int]  # as in the plan, before merging
-    embeddings: TensorRef  # [1 + deepstack levels, num_tokens, hidden]
+    # [1 + deepstack levels, num_tokens, hidden]; None: the engine may know the image without
+    embeddings: TensorRef | None
     identity: bytes  # the image's feature digest: equal for equal input of the tower only
+
+
+class Vocabulary(msgspec.Struct, frozen=True):
+    """How tokens are spelt, for an engine that keeps answers to a grammar."""
+
+    spellings: tuple[bytes, ...]  # by token id; need not be whole characters
+    control_ids: tuple[int, ...]  # those that are no text, though they are spelt like some
 
 
 # ---- gateway to worker
@@ -116,6 +123,7 @@ class Start(Frame, frozen=True, kw_only=True):
     cuda_graphs: bool  # record steps that only decode
     prefix_cache: bool  # keep keys and values for prompts that begin alike
     digest_key: bytes  # secret of this gateway process, 32 bytes; equal in all workers
+    vocabulary: Vocabulary  # empty for a worker without the role language
 
 
 class EncodeJob(Frame, frozen=True, kw_only=True):
@@ -273,6 +281,16 @@ class Failed(Frame, frozen=True, kw_only=True):
     message: str
 
 
+class Missing(Frame, frozen=True, kw_only=True):
+    """Last event of a generate job that needs images which came without embeddings.
+
+    Nothing of the job is kept; it may be sent again, by the same id, with these embeddings.
+    """
+
+    job_id: str
+    starts: tuple[int, ...]  # of their spans, one or more; the other images are known
+
+
 class Stats(Frame, frozen=True, kw_only=True):
     """Load of a worker, at most once a second and when it falls idle."""
 
@@ -284,16 +302,6 @@ class Stats(Frame, frozen=True, kw_only=True):
 
 
 ToWorker = Start | EncodeJob | GenerateJob | Abort | MapPool | DropPool | Stop
-FromWorker = (
-    Loading
-    | Ready
-    | StartFailed
-    | PoolMapped
-    | Encoded
-    | Taken
-    | Started
-    | Tokens
-    | Finished
-    | Failed
-    | Stats
-)
+LastEvent = Encoded | Finished | Failed | Missing  # of a job
+JobEvent = Taken | Started | Tokens | LastEvent
+FromWorker = Loading | Ready | StartFailed | PoolMapped | JobEvent | Stats

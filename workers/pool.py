@@ -12,7 +12,7 @@ from config.workers import ROLES, WorkerSpec, worker_environment
 from workers.arena import Arena
 from workers.keeper import Job, Keeper, Listener, OutboxFull, WorkerView
 from workers.link import Launch
-from workers.messages import Abort, DropPool, FromWorker, MapPool, Start
+from workers.messages import Abort, DropPool, FromWorker, MapPool, Start, Vocabulary
 from workers.ranges import Allocator
 from workers.sharing import Sharing
 from workers.transport import Transport, is_shared
@@ -21,6 +21,7 @@ __all__ = ["Fleet", "OutboxFull", "Pool", "WorkerStartError", "WorkerView"]
 
 COMMAND = (sys.executable, "-m", "workers.entry")
 GRACE_SECONDS = 5.0
+NO_VOCABULARY = Vocabulary((), ())
 
 
 class WorkerStartError(Exception):
@@ -47,21 +48,25 @@ class Pool:
     """The worker processes and the arenas. Made, used and stopped in the gateway's event loop.
 
     `on_event` gets each message with the worker's index: progress, readiness, and of every job
-    sent its events, the last of which is one Encoded, Finished or Failed; of kind `lost` if the
-    worker dies. `on_lost` is called after that.
+    sent its events, the last of which is one `LastEvent`; Failed of kind `lost` if the worker
+    dies. `on_lost` is called after that.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each of them is another part of the house
         self,
         settings: Settings,
         specs: Sequence[WorkerSpec],
         *,
         on_event: Callable[[int, FromWorker], None],
         on_lost: Callable[[int], None],
+        vocabulary: Vocabulary = NO_VOCABULARY,
         transport: Transport = "cpu",
         command: tuple[str, ...] = COMMAND,
     ) -> None:
-        """`transport` is how embeddings travel; what `auto` means is decided by then."""
+        """`transport` is how embeddings travel; what `auto` means is decided by then.
+
+        Engines keep answers to a grammar by `vocabulary`; without one they allow no token.
+        """
         num_bytes = settings.workers.arena_bytes
         threads = settings.workers.threads_per_worker or _share_of_cores(len(specs))
         self._arenas = tuple(Arena(index, num_bytes) for index in range(len(specs)))
@@ -72,7 +77,7 @@ class Pool:
         )
         key = secrets.token_bytes(32)
         starts = [
-            _start_message(settings, specs, index, threads, transport, key)
+            _start_message(settings, specs, index, threads, transport, key, vocabulary)
             for index in range(len(specs))
         ]
         self._sharing = Sharing(self._arenas, specs, self._tell)
@@ -157,13 +162,14 @@ def _share_of_cores(num_workers: int) -> int:
     return max(1, cores // num_workers)
 
 
-def _start_message(
+def _start_message(  # noqa: PLR0913 - what all workers have in common, and which one it is
     settings: Settings,
     specs: Sequence[WorkerSpec],
     index: int,
     num_threads: int,
     transport: Transport,
     digest_key: bytes,
+    vocabulary: Vocabulary,
 ) -> Start:
     spec = specs[index]
     has_pool = transport == "cuda_ipc" and "vision" in spec.roles
@@ -188,4 +194,5 @@ def _start_message(
         cuda_graphs=settings.engine.cuda_graphs,
         prefix_cache=settings.engine.prefix_cache,
         digest_key=digest_key,
+        vocabulary=vocabulary if "language" in spec.roles else NO_VOCABULARY,
     )

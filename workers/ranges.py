@@ -65,6 +65,16 @@ class Allocator:
         """Whether somebody stands in line for room."""
         return bool(self._waiting)
 
+    def gap_before(self, offset: int) -> int:
+        """Free bytes that end where something begins."""
+        position = bisect.bisect_left(self._free.starts, offset)
+        start = self._free.starts[position - 1] if position else -1
+        return offset - start if start + self._free.sizes.get(start, 0) == offset else 0
+
+    def gap_after(self, offset: int) -> int:
+        """Free bytes that begin where something ends."""
+        return self._free.sizes.get(offset, 0)
+
     def allocate(self, num_bytes: int) -> Region | None:
         """Take `num_bytes` if they are free and nobody waits for room."""
         return None if self._waiting or self.is_closed else self._take(num_bytes)

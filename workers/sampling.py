@@ -25,3 +25,4 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     logit_bias: bytes = b""  # records of BIAS_FIELDS: tokens, and what their logits gain
     logprobs: bool = False
     top_logprobs: int = 0  # likeliest tokens to tell beside the chosen one
+    grammar: str = ""  # that the answer follows, in llguidance's form of Lark; empty: none

@@ -20,8 +20,8 @@ Job = TypeVar("Job", EncodeJob, GenerateJob, contravariant=True)
 class Stage(Protocol[Job]):
     """What does one role's work, in bounded steps.
 
-    Each job put ends in exactly one Encoded, Finished or Failed that a later step returns; jobs
-    that cannot be done are Failed, not raised.
+    Each job put ends in exactly one `LastEvent` that a later step returns; jobs that cannot be done
+    are Failed, not raised.
     """
 
     @property

@@ -11,19 +11,16 @@ import msgspec
 from workers.messages import (
     Abort,
     DropPool,
-    Encoded,
     EncodeJob,
     Failed,
-    Finished,
     FromWorker,
     GenerateJob,
+    JobEvent,
+    LastEvent,
     MapPool,
     Start,
-    Started,
     Stats,
     Stop,
-    Taken,
-    Tokens,
     ToWorker,
 )
 from workers.stage import Answering, Job, Stage
@@ -150,14 +147,12 @@ class Worker:
     def _publish(self, desk: _Desk[Job], events: Iterable[FromWorker]) -> None:
         told: list[FromWorker] = []
         for event in events:
-            match event:
-                case Stats():
-                    self._load = event
-                    continue
-                case Encoded() | Finished() | Failed() | Taken() | Started() | Tokens():
-                    if event.job_id not in desk.open_jobs:  # ended for it in `_end`
-                        continue
-            if isinstance(event, Encoded | Finished | Failed):
+            if isinstance(event, Stats):
+                self._load = event
+                continue
+            if isinstance(event, JobEvent) and event.job_id not in desk.open_jobs:
+                continue  # ended for it in `_end`
+            if isinstance(event, LastEvent):
                 del desk.open_jobs[event.job_id]
             told.append(event)
         self._channel.send(*told)

@@ -7,6 +7,7 @@ import numpy as np
 from PIL import Image
 
 from gateway.prompt import ImageRef, ImageSlot, Prompt, Turn
+from gateway.tool_use import NO_TOOLS
 from workers.sampling import Sampling
 
 Message = dict[str, Any]
@@ -93,8 +94,10 @@ def prompt_of(messages: list[Message], max_tokens: int = 16) -> Prompt:
         model="model",
         turns=tuple(turns),
         images=tuple(images),
+        tool_use=NO_TOOLS,
         num_choices=1,
         sampling=sampling,
+        grammar=None,
         stop=(),
         streamed=False,
         include_usage=False,

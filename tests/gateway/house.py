@@ -20,7 +20,17 @@ from gateway.place import ImageTask
 from tests.plans import make_plan
 from workers.arena import Arena
 from workers.keeper import WorkerView
-from workers.messages import Abort, Encoded, EncodeJob, Failed, FailKind, Payload, Pixels, Region
+from workers.messages import (
+    Abort,
+    Encoded,
+    EncodeJob,
+    Failed,
+    FailKind,
+    GenerateJob,
+    Payload,
+    Pixels,
+    Region,
+)
 from workers.pool import Fleet, Pool
 from workers.ranges import Allocator
 
@@ -46,6 +56,7 @@ class Owners:
     arenas: tuple[Arena, ...]
     places: list[Allocator]  # of embeddings, by worker
     sent: list[tuple[int, EncodeJob]] = field(default_factory=list)
+    asked: list[GenerateJob] = field(default_factory=list)  # of the engine
     aborted: list[str] = field(default_factory=list)
     missing: set[int] = field(default_factory=set)  # workers that are not ready
 
@@ -72,9 +83,11 @@ class Owners:
     def arena(self, index: int) -> Arena:
         return self.arenas[index]
 
-    def send(self, index: int, message: EncodeJob | Abort) -> None:
+    def send(self, index: int, message: EncodeJob | GenerateJob | Abort) -> None:
         if isinstance(message, Abort):
             self.aborted.append(message.job_id)
+        elif isinstance(message, GenerateJob):
+            self.asked.append(message)
         else:
             self.sent.append((index, message))
 
@@ -110,7 +123,8 @@ class House:
         arenas = tuple(Arena(index, num_units * UNIT) for index in range(3))
         places = [self._new_pool(index) for index in range(3)] if self._pool_bytes else arenas
         self.owners = Owners(arenas, list(places))
-        metrics, pool = Metrics(), cast("Pool", self.owners)
+        self.metrics = metrics = Metrics()
+        pool = cast("Pool", self.owners)
         self.dispatcher = Dispatcher(pool, metrics)
         self.store = EmbeddingStore(self.owners.places, share, metrics)
         self.payloads = RawBytes()

@@ -15,7 +15,9 @@ from gateway.checkpoint import load_checkpoint
 from gateway.dispatch import Dispatcher
 from gateway.errors import Overloaded, WorkerLost
 from gateway.journey import Journey
-from gateway.lease import Lease
+from gateway.keys import KeyLimits
+from gateway.lease import Lease, Share
+from gateway.limits import Account
 from gateway.metrics import Metrics
 from gateway.prompt import Prompt, make_prompt
 from gateway.schema import ChatRequest
@@ -61,12 +63,12 @@ class Embedded:
 
     async def obtain(
         self, pictures: Any, request_id: str, cleanup: ExitStack
-    ) -> tuple[list[Any], list[Lease[Arena]]]:
+    ) -> tuple[list[Any], Share]:
         region = self.arena.allocate(1000)
         assert region is not None
-        lease = Lease(self.arena, region)
-        cleanup.callback(lease.release)
-        return [], [lease]
+        share = Share([Lease(self.arena, region)])
+        cleanup.callback(share.release)
+        return [], share
 
 
 @dataclass
@@ -109,8 +111,10 @@ class Bench:
         )
 
     async def start(self) -> Answers:
-        permit = Permit(self.services.admission)
-        return await Journey(self.services, self.prompt(), permit).start(self.cleanup)
+        permit = Permit(self.services.admission, Account(b"", KeyLimits()))
+        wake = asyncio.Event()
+        journey = Journey(self.services, self.prompt(), permit, 0)
+        return Answers([await journey.start(self.cleanup, wake)], wake)
 
     def tell(self, *events: FromWorker) -> None:
         for event in events:

@@ -40,7 +40,7 @@ def test_the_demo_model_loads() -> None:
     checkpoint = load_checkpoint(DEMO_MODEL)
     assert checkpoint.sampling_defaults == SamplingDefaults(0.0, 1.0, 0, (762, 760))
     assert checkpoint.layout.image_token_id == 766
-    assert checkpoint.control_ids == frozenset(range(760, 768))
+    assert checkpoint.control.ids == frozenset(range(760, 768))
     assert checkpoint.template.special_tokens["eos_token"] == "<|im_end|>"
 
 
@@ -75,7 +75,23 @@ def test_a_special_token_with_many_spellings_is_refused(folder: Path) -> None:
         load_checkpoint(folder)
 
 
+@pytest.mark.parametrize("wrong", [40, 764, 10**6])
+def test_the_tokenizers_own_placeholder_counts_and_the_difference_is_logged(
+    folder: Path, wrong: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert load_checkpoint(folder).image_token_id == 766
+    assert not caplog.records
+    change(folder / "config.json", image_token_id=wrong)
+    checkpoint = load_checkpoint(folder)
+    assert checkpoint.image_token_id == 766
+    assert 766 in checkpoint.control.ids
+    (record,) = caplog.records
+    assert f"names token {wrong} for images" in record.getMessage()
+
+
 def test_a_tokenizer_without_image_placeholder_is_refused(folder: Path) -> None:
+    path = folder / "tokenizer.json"
+    path.write_text(path.read_text().replace("<|image_pad|>", "<|picture|>"))
     change(folder / "config.json", image_token_id=40)
     with pytest.raises(UnsupportedCheckpoint, match="no token for images"):
         load_checkpoint(folder)
@@ -109,10 +125,10 @@ def test_tokens_that_the_tokenizer_config_calls_special_are(
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.add_tokens([AddedToken("<tool>", lstrip=True)])
     tokenizer.save(str(folder / "tokenizer.json"))
-    assert 768 not in load_checkpoint(folder).control_ids
+    assert 768 not in load_checkpoint(folder).control.ids
     change(folder / file, **values)
     checkpoint = load_checkpoint(folder)
-    assert 768 in checkpoint.control_ids
+    assert 768 in checkpoint.control.ids
     token = checkpoint.tokenizer.get_added_tokens_decoder()[768]
     assert (token.lstrip, token.special) == (True, True)
 
@@ -128,16 +144,16 @@ def test_placeholders_that_only_the_configuration_names_are_control_tokens(folde
     tokenizer.save(str(folder / "tokenizer.json"))
     change(folder / "config.json", video_token_id=768)
     checkpoint = load_checkpoint(folder)
-    assert checkpoint.control_ids == frozenset(range(760, 769))
-    assert checkpoint.control_pattern.search("a <film>")
-    assert not checkpoint.control_pattern.search("a <tool>")
+    assert checkpoint.control.ids == frozenset(range(760, 769))
+    assert checkpoint.control.pattern.search("a <film>")
+    assert not checkpoint.control.pattern.search("a <tool>")
 
 
 def test_the_longest_control_token_is_matched_first(folder: Path) -> None:
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.add_special_tokens(["<|im_end|><|end|>"])
     tokenizer.save(str(folder / "tokenizer.json"))
-    match = load_checkpoint(folder).control_pattern.search("<|im_end|><|end|>")
+    match = load_checkpoint(folder).control.pattern.search("<|im_end|><|end|>")
     assert match is not None
     assert match.group() == "<|im_end|><|end|>"
 

@@ -22,6 +22,7 @@ from workers.messages import (
     Finished,
     GenerateJob,
     Likelihood,
+    Missing,
     Pixels,
     Region,
     Taken,
@@ -313,3 +314,25 @@ def test_without_a_ready_worker_the_request_is_told_to_wait(desk: Desk) -> None:
     desk.pool.ready = False
     with pytest.raises(NotReady, match="language"):
         desk.dispatcher.engines()
+
+
+def test_a_job_that_was_refused_can_be_sent_again_by_its_id(desk: Desk) -> None:
+    async def work() -> None:
+        lease = desk.lease()
+        share = Share([lease])
+        first = desk.generate("a", share)
+        assert not first.is_decided
+        desk.dispatcher.on_event(2, Missing(job_id="a", starts=(3, 9)))
+        assert (first.missing, first.is_decided, first.has_news) == ((3, 9), True, False)
+        assert (share.num_holders, desk.dispatcher.num_jobs) == (1, 0)
+        second = desk.generate("a", share)
+        num_sent = len(desk.pool.sent)
+        desk.dispatcher.close(first)
+        assert len(desk.pool.sent) == num_sent
+        desk.dispatcher.on_event(2, taken("a"))
+        assert (second.missing, second.is_decided) == ((), True)
+        desk.dispatcher.on_event(2, finished("a"))
+        share.release()
+        assert desk.arena.num_bytes_used == 0
+
+    run(work())

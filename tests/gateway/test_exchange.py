@@ -12,12 +12,14 @@ from starlette.types import Message
 from config.settings import ServerSettings, Settings
 from gateway import exchange
 from gateway.admit import Admission
+from gateway.chat import ChatTalk
 from gateway.decode_pool import DecodePool
 from gateway.errors import BadRequest
-from gateway.exchange import Exchange
+from gateway.generation import Generation
 from gateway.metrics import Metrics
 from gateway.prompt import Prompt
 from gateway.services import Services
+from gateway.talk import Desk
 
 pytestmark = pytest.mark.anyio
 
@@ -69,7 +71,8 @@ class Client:
     async def talk_to(self, gateway: Services) -> None:
         scope = {"type": "http", "method": "POST", "headers": [], "state": {"request_id": "r"}}
         async with asyncio.timeout(5):
-            await Exchange(gateway, scope, self.receive, self.send).run()
+            desk = Desk(gateway)
+            await Generation(desk, ChatTalk(desk), scope, self.receive, self.send).run()
 
     @property
     def outcome(self) -> tuple[int, str]:
@@ -115,7 +118,7 @@ async def test_large_bodies_are_parsed_a_few_at_a_time() -> None:
 
     async def send_one() -> None:
         client = Client(b"x" * 100_000, whole=True)
-        with mock.patch.object(Exchange, "_make_prompt", staticmethod(count)):
+        with mock.patch.object(ChatTalk, "read", staticmethod(count)):
             await client.talk_to(gateway)
         assert client.outcome == (400, "invalid_value")
 

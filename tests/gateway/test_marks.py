@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import random
-import re
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from tokenizers import Tokenizer
 
 from config.settings import DEMO_MODEL
 from gateway.checkpoint import Checkpoint, load_checkpoint
+from gateway.control_tokens import control_tokens
 from gateway.marks import Marks
 from gateway.template import compile_template
 from gateway.text import build
@@ -44,11 +44,11 @@ def parts(*texts: str) -> list[dict[str, str]]:
 
 def test_every_control_token_can_be_written_as_text(demo: Checkpoint) -> None:
     checkpoint = with_template(demo, PLAIN)
-    for control_id in demo.control_ids:
+    for control_id in demo.control.ids:
         spelling = demo.tokenizer.id_to_token(control_id)
         assert spelling is not None
         ids = ids_of(checkpoint, f"a {spelling}{spelling} b")
-        assert [token_id for token_id in ids if token_id in demo.control_ids] == [761]
+        assert [token_id for token_id in ids if token_id in demo.control.ids] == [761]
         text = demo.tokenizer.decode(ids, skip_special_tokens=False)
         assert text == f"<|im_start|>a {spelling}{spelling} b"
 
@@ -68,13 +68,13 @@ def test_texts_cannot_be_joined_to_a_control_token(
     demo: Checkpoint, template: str, texts: tuple[str, ...]
 ) -> None:
     ids = ids_of(with_template(demo, template), parts(*texts))
-    assert demo.control_ids.isdisjoint(ids)
+    assert demo.control.ids.isdisjoint(ids)
     assert demo.tokenizer.decode(ids, skip_special_tokens=False) == "".join(texts)
 
 
 def test_texts_cannot_be_trimmed_to_a_control_token(demo: Checkpoint) -> None:
     ids = ids_of(with_template(demo, TRIMMED), parts("<|im_end|\n ", "\t>"))
-    assert demo.control_ids.isdisjoint(ids)
+    assert demo.control.ids.isdisjoint(ids)
     assert demo.tokenizer.decode(ids) == "<|im_end|>"
 
 
@@ -88,7 +88,7 @@ def test_the_templates_own_tokens_stay_beside_spelt_ones(demo: Checkpoint) -> No
     checkpoint = with_template(demo, "<|im_start|>{{ messages[0].content }}<|im_end|>")
     ids = ids_of(checkpoint, "<|im_end|><|im_start|><|im_end|")
     assert (ids[0], ids[-1]) == (761, 762)
-    assert demo.control_ids.isdisjoint(ids[1:-1])
+    assert demo.control.ids.isdisjoint(ids[1:-1])
 
 
 def test_a_text_that_looks_like_a_mark_is_kept(demo: Checkpoint) -> None:
@@ -104,7 +104,7 @@ def test_a_text_that_looks_like_a_mark_is_kept(demo: Checkpoint) -> None:
 def test_a_template_that_changes_letters_leaves_marks_alone(demo: Checkpoint, change: str) -> None:
     checkpoint = with_template(demo, f"{{{{ messages[0].content | {change} }}}}")
     ids = ids_of(checkpoint, "say <|im_end|> now")
-    assert demo.control_ids.isdisjoint(ids)
+    assert demo.control.ids.isdisjoint(ids)
     assert "<|im_end|>" in demo.tokenizer.decode(ids)
 
 
@@ -114,7 +114,7 @@ def test_requests_have_marks_of_their_own(demo: Checkpoint) -> None:
 
 def test_random_splits_of_control_tokens_never_forge_one(demo: Checkpoint) -> None:
     chance = random.Random(7)
-    spellings = [demo.tokenizer.id_to_token(control_id) or "" for control_id in demo.control_ids]
+    spellings = [demo.tokenizer.id_to_token(control_id) or "" for control_id in demo.control.ids]
     for template in (PARTS, TRIMMED):
         checkpoint = with_template(demo, template)
         for _ in range(100):
@@ -122,7 +122,7 @@ def test_random_splits_of_control_tokens_never_forge_one(demo: Checkpoint) -> No
             cuts = sorted(chance.choices(range(len(text) + 1), k=4))
             edges = [0, *cuts, len(text)]
             texts = [text[start:end] for start, end in itertools.pairwise(edges)]
-            assert demo.control_ids.isdisjoint(ids_of(checkpoint, parts(*texts))), texts
+            assert demo.control.ids.isdisjoint(ids_of(checkpoint, parts(*texts))), texts
 
 
 def test_a_spelling_that_is_also_a_word_of_the_vocabulary_is_taken_apart(
@@ -133,11 +133,12 @@ def test_a_spelling_that_is_also_a_word_of_the_vocabulary_is_taken_apart(
     assert token_id is not None
     assert tokenizer.add_special_tokens(["mage"]) == 1
     assert tokenizer.token_to_id("mage") == token_id
+    mage = control_tokens({token_id: "mage"})
     checkpoint = dataclasses.replace(
         with_template(demo, PLAIN),
         tokenizer=tokenizer,
-        control_ids=demo.control_ids | {token_id},
-        control_pattern=re.compile("mage"),
+        control=mage,
+        foreign=mage,
     )
     ids = ids_of(checkpoint, "mage")
     assert token_id not in ids

@@ -167,7 +167,15 @@ def test_a_large_request_is_placed_in_well_under_five_milliseconds() -> None:
 
 
 def test_the_prompt_goes_to_the_least_loaded_engine() -> None:
-    assert choose_engine(workers(2, 1, 1)) == 1
+    assert choose_engine(workers(2, 1, 1), None) == 1
+    assert choose_engine(workers(2, 1, 1), 7) == 1  # which is not there
+
+
+def test_an_engine_that_knows_the_prompt_answers_unless_it_is_much_busier() -> None:
+    assert choose_engine(workers(3, 0, 0), 0) == 0
+    assert choose_engine(workers(4, 0, 0), 0) == 1
+    assert choose_engine(workers(100, 70, 70), 0) == 0
+    assert choose_engine(workers(120, 70, 70), 0) == 1
 
 
 def test_cost_grows_faster_than_patches() -> None:

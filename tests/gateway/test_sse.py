@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
+from gateway.deltas import Argued, Called, Delta, Said, Thought
 from gateway.errors import WorkerLost, error_body
-from gateway.sse import DONE, Choice, Frames, Usage, error_frame
+from gateway.sse import DONE, Choice, Frames, Usage, frame
 
 USAGE = Usage(prompt_tokens=120, completion_tokens=7, image_tokens=100, cached_tokens=64)
 
@@ -32,7 +33,12 @@ def chunks(data: bytes) -> list[ChatCompletionChunk]:
 
 def test_a_stream_is_what_the_official_client_reads(frames: Frames) -> None:
     stream = b"".join(
-        (frames.role(0), frames.text(0, "Hé"), frames.text(0, "llo\n\n"), frames.finish(0, "stop"))
+        (
+            frames.role(0),
+            frames.deltas(0, [Said("Hé")]),
+            frames.deltas(0, [Said("llo\n\n")]),
+            frames.finish(0, "stop"),
+        )
     )
     role, *texts, finish = chunks(stream)
     assert role.choices[0].delta.role == "assistant"
@@ -43,7 +49,7 @@ def test_a_stream_is_what_the_official_client_reads(frames: Frames) -> None:
 
 
 def test_all_chunks_carry_the_same_head(frames: Frames) -> None:
-    stream = chunks(frames.role(0) + frames.text(0, "a") + frames.finish(0, "length"))
+    stream = chunks(frames.role(0) + frames.deltas(0, [Said("a")]) + frames.finish(0, "length"))
     heads = {(chunk.id, chunk.created, chunk.model, chunk.object) for chunk in stream}
     assert len(heads) == 1
     assert stream[0].id == "chatcmpl-abc"
@@ -57,13 +63,13 @@ def test_the_usage_chunk_has_no_choices(frames: Frames) -> None:
     assert chunk.usage.total_tokens == 127
 
 
-def test_no_text_makes_no_frame(frames: Frames) -> None:
-    assert frames.text(0, "") == b""
+def test_no_delta_makes_no_frame(frames: Frames) -> None:
+    assert frames.deltas(0, []) == b""
 
 
 def test_a_whole_answer_is_what_the_official_client_reads(frames: Frames) -> None:
     answer = ChatCompletion.model_validate(
-        frames.completion([Choice("Hello", "stop", None)], USAGE), strict=True
+        frames.completion([Choice([Said("Hello")], "stop", None)], USAGE), strict=True
     )
     assert answer.choices[0].message.content == "Hello"
     assert answer.choices[0].message.role == "assistant"
@@ -87,7 +93,10 @@ ENTRIES = [
 
 
 def test_choices_and_logprobs_are_what_the_official_client_reads(frames: Frames) -> None:
-    choices = [Choice("One", "stop", ENTRIES), Choice("Two", "length", [])]
+    choices = [
+        Choice([Said("O"), Said("ne")], "stop", ENTRIES),
+        Choice([Said("Two")], "length", []),
+    ]
     answer = ChatCompletion.model_validate(frames.completion(choices, USAGE), strict=True)
     assert [choice.index for choice in answer.choices] == [0, 1]
     assert [choice.message.content for choice in answer.choices] == ["One", "Two"]
@@ -99,7 +108,7 @@ def test_choices_and_logprobs_are_what_the_official_client_reads(frames: Frames)
 
 
 def test_a_chunk_carries_its_choice_and_logprobs(frames: Frames) -> None:
-    (chunk,) = chunks(frames.text(3, "x", ENTRIES))
+    (chunk,) = chunks(frames.deltas(3, [Said("x")], ENTRIES))
     (choice,) = chunk.choices
     assert (choice.index, choice.delta.content) == (3, "x")
     assert choice.logprobs is not None
@@ -108,11 +117,54 @@ def test_a_chunk_carries_its_choice_and_logprobs(frames: Frames) -> None:
     assert (finish.choices[0].index, finish.choices[0].logprobs) == (2, None)
 
 
-def test_logprobs_without_text_make_a_frame(frames: Frames) -> None:
-    assert frames.text(0, "", []) == b""
-    assert len(chunks(frames.text(0, "", ENTRIES))) == 1
+DELTAS: list[Delta] = [
+    Thought("I think"),
+    Said("See: "),
+    Called(0, "call_1", "look"),
+    Argued(0, '{"at": '),
+    Called(1, "call_2", "look"),
+    Argued(1, "{}"),
+    Argued(0, "1}"),
+    Said("Done."),
+]
+
+
+def test_thoughts_and_calls_are_what_the_official_client_reads(frames: Frames) -> None:
+    body = frames.completion([Choice(DELTAS, "tool_calls", None)], USAGE)
+    (choice,) = ChatCompletion.model_validate(body, strict=True).choices
+    assert choice.finish_reason == "tool_calls"
+    assert choice.message.content == "See: Done."
+    assert choice.message.model_dump()["reasoning_content"] == "I think"
+    assert choice.message.tool_calls is not None
+    told = [call.model_dump() for call in choice.message.tool_calls]
+    assert [(call["id"], call["type"], call["function"]) for call in told] == [
+        ("call_1", "function", {"name": "look", "arguments": '{"at": 1}'}),
+        ("call_2", "function", {"name": "look", "arguments": "{}"}),
+    ]
+
+
+def test_content_is_null_beside_calls_or_thoughts_alone(frames: Frames) -> None:
+    for deltas, content in ((DELTAS[2:4], None), (DELTAS[:1], None), ([], ""), (DELTAS[1:], "x")):
+        body = frames.completion([Choice(deltas, "stop", None)], USAGE)
+        told = body["choices"][0]["message"]["content"]
+        assert told == content or (content == "x" and told == "See: Done.")
+
+
+def test_each_delta_is_a_chunk_and_the_first_words_carry_the_logprobs(frames: Frames) -> None:
+    read = [chunk.choices[0] for chunk in chunks(frames.deltas(0, DELTAS, ENTRIES))]
+    assert [choice.delta.content for choice in read if choice.delta.content] == ["See: ", "Done."]
+    assert [choice.logprobs is not None for choice in read] == [at == 1 for at in range(8)]
+    calls = [call for choice in read for call in choice.delta.tool_calls or ()]
+    assert [(call.index, call.id, call.type) for call in calls] == [
+        (0, "call_1", "function"), (0, None, None), (1, "call_2", "function"), (1, None, None),
+        (0, None, None),
+    ]  # fmt: skip
+    functions = [call.function for call in calls if call.function is not None]
+    assert [(each.name, each.arguments) for each in functions] == [
+        ("look", ""), (None, '{"at": '), ("look", ""), (None, "{}"), (None, "1}"),
+    ]  # fmt: skip
 
 
 def test_an_error_frame_holds_the_error_body() -> None:
     body = error_body(WorkerLost("the worker is gone"), "abc")
-    assert parse(error_frame(body) + DONE) == [body, "[DONE]"]
+    assert parse(frame(body) + DONE) == [body, "[DONE]"]

@@ -148,14 +148,14 @@ def test_an_open_answer_may_take_what_is_left(demo: Checkpoint, asked: int, told
 
 def test_an_answer_that_cannot_fit_is_refused_with_all_numbers(demo: Checkpoint) -> None:
     build(prompt_of_length(demo, 100, CONTEXT - 100), [], demo, CONTEXT)
-    expected = rf" 100 tokens, and max_tokens is {CONTEXT - 99}; .* have {CONTEXT}$"
+    expected = rf" 100 tokens, and up to {CONTEXT - 99} are .* have {CONTEXT}$"
     with pytest.raises(PromptTooLong, match=expected):
         build(prompt_of_length(demo, 100, CONTEXT - 99), [], demo, CONTEXT)
 
 
 def test_a_hopeless_answer_is_refused_before_any_image_is_looked_at(demo: Checkpoint) -> None:
     refuse_hopeless(prompt_of_length(demo, 100, CONTEXT - 100), CONTEXT)
-    with pytest.raises(PromptTooLong, match=rf"max_tokens is {CONTEXT}; .* have {CONTEXT}$"):
+    with pytest.raises(PromptTooLong, match=rf"up to {CONTEXT} are .* have {CONTEXT}$"):
         refuse_hopeless(prompt_of_length(demo, 100, CONTEXT), CONTEXT)
 
 

@@ -12,6 +12,7 @@ from config.settings import DEMO_MODEL
 from gateway.letters import LETTERS
 from gateway.spelling import Speller
 from gateway.text_stream import TextStream
+from workers.families.answers import Event, Words
 
 NUM_IDS = 770  # two more than the vocabulary has: models may be padded
 BYTE_IDS = 256
@@ -29,10 +30,17 @@ def cuts(ids: Sequence[int]) -> Iterator[list[Sequence[int]]]:
         yield [ids[start:end] for start, end in itertools.pairwise(edges)]
 
 
+def text_of(events: Sequence[Event]) -> str:
+    """The text of events that are words."""
+    words = [event for event in events if isinstance(event, Words)]
+    assert len(words) == len(events)
+    return "".join(each.text for each in words)
+
+
 def run(tokenizer: Tokenizer, pieces: Sequence[Sequence[int]], *stop: str) -> list[str]:
     """What each push gives, then what the end gives."""
     stream = TextStream(Speller(tokenizer), stop)
-    return [*(stream.push(piece) for piece in pieces), stream.finish()]
+    return [*(text_of(stream.push(piece)) for piece in pieces), text_of(stream.finish())]
 
 
 def random_ids(chance: random.Random, length: int) -> list[int]:
@@ -111,18 +119,18 @@ def test_an_answer_ends_before_the_first_stop_for_every_cut(tokenizer: Tokenizer
 
 def test_nothing_of_a_stop_string_is_ever_given(tokenizer: Tokenizer) -> None:
     stream = TextStream(Speller(tokenizer), ["DEFGHIJ"])
-    given = [stream.push([token_id]) for token_id in tokenizer.encode("ABCDEFGHIJKL").ids]
+    given = [text_of(stream.push([token_id])) for token_id in tokenizer.encode("ABCDEFGHIJKL").ids]
     assert "".join(given) == "ABC"
     assert stream.stopped
-    assert stream.push([40]) == ""
-    assert stream.finish() == ""
+    assert stream.push([40]) == []
+    assert stream.finish() == []
 
 
 def test_the_beginning_of_a_stop_string_comes_when_it_is_not_one(tokenizer: Tokenizer) -> None:
     stream = TextStream(Speller(tokenizer), ["aab"])
-    given = [stream.push(tokenizer.encode(letter).ids) for letter in "xaaacaa"]
+    given = [text_of(stream.push(tokenizer.encode(letter).ids)) for letter in "xaaacaa"]
     assert given == ["x", "", "", "a", "aac", "", ""]
-    assert stream.finish() == "aa"
+    assert text_of(stream.finish()) == "aa"
     assert not stream.stopped
 
 
@@ -148,20 +156,27 @@ def test_the_first_tokens_complete_no_stop_string(tokenizer: Tokenizer, stop: st
         stream = TextStream(Speller(tokenizer), [stop], min_tokens)
         ids = [tokenizer.token_to_id(letter) for letter in text]
         pieces = [stream.push([token_id]) for token_id in ids if token_id is not None]
-        found = "".join([*pieces, stream.finish()])
+        found = "".join(map(text_of, [*pieces, stream.finish()]))
         assert found == stop_after(text, stop, min_tokens), (text, min_tokens)
 
 
-def test_characters_are_counted_as_they_are_taken_and_given(tokenizer: Tokenizer) -> None:
+def test_words_say_where_they_stand_in_the_answer(tokenizer: Tokenizer) -> None:
     stream = TextStream(Speller(tokenizer), ["bx"])
     euro = [tokenizer.token_to_id(LETTERS[byte]) for byte in "€".encode()]
-    counts = []
-    for token_id in [*tokenizer.encode("a").ids, *euro, *tokenizer.encode("b").ids]:
-        stream.push([token_id or 0])
-        counts.append((stream.num_characters, stream.num_given))
-    assert counts == [(1, 1), (1, 1), (1, 1), (2, 2), (3, 2)]
-    stream.finish()
-    assert stream.num_given == 3
+    ids = [
+        *tokenizer.encode("a").ids,
+        *euro,
+        *tokenizer.encode("b").ids,
+        *tokenizer.encode("c").ids,
+    ]
+    assert [(stream.push([token_id or 0]), stream.num_characters) for token_id in ids] == [
+        ([Words("a", 0)], 1),
+        ([], 1),
+        ([], 1),
+        ([Words("€", 1)], 2),
+        ([], 3),
+        ([Words("bc", 2)], 4),
+    ]
 
 
 def test_an_empty_stop_string_never_stops(tokenizer: Tokenizer) -> None:
@@ -177,6 +192,7 @@ def test_the_cost_is_linear(tokenizer: Tokenizer, stop: str) -> None:
     seconds = -time.process_time()
     for token_id in (lone, *tokenizer.encode("a").ids):
         stream = TextStream(Speller(tokenizer), [stop])
-        text = "".join(stream.push([token_id]) for _ in range(30_000)) + stream.finish()
+        pushed = "".join(text_of(stream.push([token_id])) for _ in range(30_000))
+        text = pushed + text_of(stream.finish())
         assert len(text) == 30_000
     assert seconds + time.process_time() < 1.0

@@ -35,6 +35,7 @@ from tests.vocabularies import (
     write_vocabulary,
 )
 from workers.families import UnsupportedCheckpoint
+from workers.families.answers import Words
 from workers.families.kimi_k25 import markers
 
 TEXTS = (
@@ -201,14 +202,14 @@ def checkpoint(tmp_path: Path) -> Checkpoint:
 
 
 def test_every_added_token_is_structure(checkpoint: Checkpoint) -> None:
-    assert checkpoint.control_ids == frozenset(range(760, 770))
-    for control_id in checkpoint.control_ids:
+    assert checkpoint.control.ids == frozenset(range(760, 770))
+    for control_id in checkpoint.control.ids:
         spelling = checkpoint.tokenizer.id_to_token(control_id)
         prompt = prompt_of([{"role": "user", "content": f"a{spelling} b"}])
         ids = np.frombuffer(build(prompt, [], checkpoint, 4096).token_ids, "<i4").tolist()
         plain = prompt_of([{"role": "user", "content": "a b"}])
         before = np.frombuffer(build(plain, [], checkpoint, 4096).token_ids, "<i4").tolist()
-        control = checkpoint.control_ids
+        control = checkpoint.control.ids
         assert [each for each in ids if each in control] == [
             each for each in before if each in control
         ]
@@ -218,13 +219,14 @@ def test_every_added_token_is_structure(checkpoint: Checkpoint) -> None:
 def test_answers_tell_the_markers_that_are_not_special(checkpoint: Checkpoint) -> None:
     stream = TextStream(Speller(checkpoint.tokenizer), ())
     ids = [769, *checkpoint.tokenizer.encode("é").ids, 762, 768]
-    assert stream.push(ids) + stream.finish() == f"{markers.CALLS_BEGIN}é"
+    events = stream.push(ids) + stream.finish()
+    assert events == [Words(markers.CALLS_BEGIN, 0), Words("é", len(markers.CALLS_BEGIN))]
 
 
 def test_tokenizer_json_is_preferred(tmp_path: Path) -> None:
     demo_folder(tmp_path)
     (tmp_path / "tokenizer.json").write_bytes((DEMO_MODEL / "tokenizer.json").read_bytes())
-    assert max(load_checkpoint(tmp_path).control_ids) == 767
+    assert max(load_checkpoint(tmp_path).control.ids) == 767
 
 
 def test_other_tokenizer_classes_are_refused(tmp_path: Path, small: Ranks) -> None:

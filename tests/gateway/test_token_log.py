@@ -11,6 +11,7 @@ from gateway.letters import LETTERS
 from gateway.spelling import Speller
 from gateway.text_stream import TextStream
 from gateway.token_log import Entry, TokenLog
+from workers.families.answers import Event, Words
 from workers.messages import Likelihood
 
 END = 762  # <|im_end|>
@@ -27,11 +28,20 @@ def told(tokenizer: Tokenizer, ids: list[int], *stop: str) -> list[tuple[str, li
     found = []
     for token_id in ids:
         log.add(token_id, Likelihood(-0.5, ()), stream.num_characters)
-        text = stream.push([token_id])
-        found.append((text, log.take(stream.num_given)))
+        words = words_of(stream.push([token_id]))
+        found.append((joined_text(words), log.take(words)))
         if stream.stopped:
             return found
-    return [*found, (stream.finish(), log.take(stream.num_given))]
+    words = words_of(stream.finish())
+    return [*found, (joined_text(words), log.take(words))]
+
+
+def words_of(events: list[Event]) -> list[Words]:
+    return [event for event in events if isinstance(event, Words)]
+
+
+def joined_text(words: list[Words]) -> str:
+    return "".join(each.text for each in words)
 
 
 def joined(entries: list[Entry]) -> bytes:
@@ -86,10 +96,22 @@ def test_special_tokens_are_told_only_among_the_likeliest(tokenizer: Tokenizer) 
     for token_id in (END, 40):
         likelihood = Likelihood(-1.0, ((END, -0.1), (40, -math.inf)))
         log.add(token_id, likelihood, stream.num_characters)
-        stream.push([token_id])
-    (entry,) = log.take(stream.num_given)
+        words = words_of(stream.push([token_id]))
+    (entry,) = log.take(words)
     assert entry["bytes"] == list(tokenizer.decode([40]).encode())
     assert entry["top_logprobs"] == [
         {"token": "<|im_end|>", "logprob": -0.1, "bytes": None},
         {"token": tokenizer.decode([40]), "logprob": -9999.0, "bytes": entry["bytes"]},
     ]
+
+
+def test_tokens_between_words_are_not_told(tokenizer: Tokenizer) -> None:
+    log = TokenLog(Speller(tokenizer))
+    for letter, start in zip("abcdefg", (0, 1, 1, 3, 5, 5, 7), strict=True):
+        log.add(tokenizer.token_to_id(letter) or 0, Likelihood(-0.5, ()), start)
+    log.add(END, Likelihood(-0.5, ()), 8)
+    assert joined(log.take([Words("x", 0)])) == b"a"
+    # The words from 4 on begin within the token that begins at 3.
+    assert joined(log.take([Words("x", 4)])) == b"d"
+    assert joined(log.take([Words("xy", 5)])) == b"ef"
+    assert log.take([Words("x", 9)]) == []

@@ -24,29 +24,40 @@ _READY = re.compile(r"Fovea is ready after .* for the model '(.*)' to (http://[^
 
 @dataclass
 class Server:
-    """A running gateway. `lines` are what its processes have written so far."""
+    """A running gateway. `lines` are what its processes have written so far.
+
+    `key` is what it is asked with; without a file of keys, any will do.
+    """
 
     process: subprocess.Popen[str]
     url: str
     model: str
     lines: list[str] = field(default_factory=list)
+    key: str = "none"
 
     @cached_property
     def client(self) -> Any:
         """The official client, without its own retries; untyped, to send what its types forbid."""
-        return openai.OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0)
+        return self.client_of(self.key)
+
+    def client_of(self, key: str) -> Any:
+        """The same with another key, to be closed by who asks for it."""
+        return openai.OpenAI(base_url=f"{self.url}/v1", api_key=key, max_retries=0)
 
     def async_client(self) -> Any:
         """The official asynchronous client, to be closed by who asks for it."""
         return openai.AsyncOpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0)
 
-    def post(self, body: object) -> httpx.Response:
+    def post(self, body: object, key: str = "") -> httpx.Response:
         """POST to the chat route without the client's own checks."""
-        return httpx.post(f"{self.url}/v1/chat/completions", json=body, timeout=60)
+        headers = {"authorization": f"Bearer {key or self.key}"}
+        url = f"{self.url}/v1/chat/completions"
+        return httpx.post(url, json=body, timeout=60, headers=headers)
 
     def metric(self, name: str, **labels: str) -> float:
         """The sum of a metric's samples that carry these labels."""
-        text = httpx.get(f"{self.url}/metrics").text
+        headers = {"authorization": f"Bearer {self.key}"}
+        text = httpx.get(f"{self.url}/metrics", headers=headers).text
         return sum(
             sample.value
             for family in text_string_to_metric_families(text)

@@ -35,7 +35,16 @@ def plain(**fields: object) -> dict[str, Any]:
     return user("hello") | fields
 
 
+def schema(body: object) -> dict[str, Any]:
+    """A response format."""
+    return {"type": "json_schema", "json_schema": {"name": "it", "schema": body}}
+
+
 PART = "messages[0].content[0]"
+SCHEMA = "response_format.json_schema.schema"
+ENDLESS = {"$defs": {"a": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}
+SVG = uri(b"<svg/>", "image/svg+xml")
+UNKEPT = schema({"not": {}})
 
 # (what it is, body, status, param, word in the message)
 BAD: list[tuple[str, dict[str, Any], int, str | None, str]] = [
@@ -61,7 +70,13 @@ BAD: list[tuple[str, dict[str, Any], int, str | None, str]] = [
     ("stop of a wrong type", plain(stop={"a": 1}), 400, "stop", ""),
     ("n over the limit", plain(n=9), 400, "n", "8"),
     ("logprobs as a number", plain(logprobs=5), 400, "logprobs", ""),
-    ("json mode", plain(response_format={"type": "json_object"}), 400, "response_format", ""),
+    ("unknown format", plain(response_format={"type": "xml"}), 400, "response_format", "xml"),
+    ("format without its type", plain(response_format={}), 400, "response_format.type", ""),
+    ("schema of no schema", plain(response_format=schema({"type": "ink"})), 400, SCHEMA, "ink"),
+    ("schema that cannot be kept to", plain(response_format=UNKEPT), 400, SCHEMA, "not"),
+    ("schema that nothing follows", plain(response_format=schema(ENDLESS)), 400, None, "no answer"),
+    ("schema of a wrong type", plain(response_format=schema([])), 400, SCHEMA, ""),
+    ("schema before its picture", picture(SVG) | {"response_format": UNKEPT}, 400, SCHEMA, "not"),
     ("no such data", picture("data:image/png;base64,"), 400, PART, "image 0"),
     ("wrong base64", picture("data:image/png;base64,@@@@"), 400, PART, "image 0"),
     ("data URI without a comma", picture("data:image/png;base64"), 400, "messages[0]", "image 0"),
@@ -69,7 +84,7 @@ BAD: list[tuple[str, dict[str, Any], int, str | None, str]] = [
     ("plain path", picture("/etc/hostname"), 400, PART, "image 0"),
     ("url of a wrong type", picture(5), 400, PART, ""),
     ("no picture", picture(uri(b"0123456789abcdef")), 400, PART, "image 0"),
-    ("svg", picture(uri(b"<svg/>", "image/svg+xml")), 400, PART, "PNG"),
+    ("svg", picture(SVG), 400, PART, "PNG"),
     ("truncated png", picture(uri(PNG[: len(PNG) * 6 // 10])), 400, PART, "image 0"),
     ("truncated jpeg", picture(uri(JPEG[: len(JPEG) * 6 // 10])), 400, "messages[0]", "image 0"),
     ("extreme aspect", picture(data_uri(noise(3, (1093, 5)))), 400, PART, "image 0"),
@@ -156,7 +171,7 @@ def test_an_answer_that_cannot_fit_is_400_before_image_work(demo: Server, max_to
     body = {"model": demo.model, "max_tokens": max_tokens} | picture(uri(PNG))
     response = demo.post(body)
     check_error(response, 400, "messages", "2048")
-    assert f"max_tokens is {min(max_tokens, 2**31 - 2)}" in response.json()["error"]["message"]
+    assert f"up to {min(max_tokens, 2**31 - 2)} are asked" in response.json()["error"]["message"]
     assert response.json()["error"]["code"] == "context_length_exceeded"
     assert demo.metric("fovea_embedding_lookups_total") == looked_up
     body["max_tokens"] = 4

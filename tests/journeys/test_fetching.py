@@ -176,3 +176,22 @@ def test_slow_hosts_hold_up_nothing_else(trusting: Server, host: _Host) -> None:
             time.sleep(0.05)
     assert [answer(one.result()) for one in asked] == ["circle"] * 4
     assert statistics.median(waits) < SLOW_SECONDS / 10
+
+
+def test_a_name_means_what_the_request_that_came_last_showed(trusting: Server, host: _Host) -> None:
+    def show(source: dict[str, str] | None) -> str:
+        part = {"type": "image_url", "image_url": source, "uuid": "pet"}
+        content = [part, text_part("What colour is this?")]
+        messages = [{"role": "user", "content": content}]
+        response = trusting.post({"model": trusting.model, "messages": messages})
+        return str(response.json()["choices"][0]["message"]["content"])
+
+    with ThreadPoolExecutor() as threads:
+        url = f"http://127.0.0.1:{host.server_address[1]}/slow.jpg"
+        earlier = threads.submit(show, {"url": url})
+        while not host.num_connections:
+            time.sleep(0.01)
+        assert show({"url": data_uri(draw_shape("blue", "square", (141, 109)))}) == "blue"
+        assert not earlier.done()
+        assert earlier.result() == "red"
+    assert show(None) == "blue"

@@ -125,7 +125,7 @@ def test_one_other_pixel_makes_another_image(own: Server) -> None:
 
 
 def test_nothing_is_kept_when_told_so() -> None:
-    with running(embedding_cache_share=0) as server:
+    with running(embedding_cache_share=0, prefix_cache="false") as server:
         part = image_part(draw_shape("red", "circle"))
         for _ in range(2):
             assert ask(server, part, COLOUR) == "red"

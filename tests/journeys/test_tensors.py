@@ -65,10 +65,11 @@ class Lab:
         }
 
     def ask(self, *parts: Part) -> tuple[str, int]:
-        """The answer and the number of image tokens."""
+        """The answer, thoughts included, and the number of image tokens."""
         answer = self.server.post(self.body(*parts)).json()
         num_tokens = answer["usage"]["prompt_tokens_details"]["image_tokens"]
-        return answer["choices"][0]["message"]["content"], num_tokens
+        message = answer["choices"][0]["message"]
+        return f"{message.get('reasoning_content', '')}{message['content'] or ''}", num_tokens
 
 
 @pytest.fixture(scope="module", params=["qwen2_5_vl", "kimi_k25", "demo"])

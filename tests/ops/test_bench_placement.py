@@ -6,15 +6,9 @@ import sys
 
 import pytest
 
-from gateway.place import Candidate
-from ops.bench.placement.burst import (
-    Burst,
-    compare,
-    draw_requests,
-    lower_bound,
-    missed,
-    pigeonhole_bound,
-)
+from gateway.place import Candidate, cost
+from ops.bench.placement.bounds import lower_bound, pigeonhole_bound
+from ops.bench.placement.burst import Burst, compare, draw_requests, missed
 from ops.bench.placement.exact import can_split
 from ops.bench.placement.mixes import GEOMETRIES, MIXES, draw_sizes, kimi_plan, qwen_plan
 from ops.bench.placement.policies import POLICIES, greedy_by_load, greedy_by_patches
@@ -62,6 +56,36 @@ def test_a_split_is_found_where_there_is_one() -> None:
     assert can_split([3, 3, 2, 2, 2], 2, 5.9) is False
     assert can_split([1.0] * 9, 8, 1.9) is False
     assert can_split([1.0] * 9, 8, 2)
+
+
+def fits_by_trying(costs: list[float], loads: list[float], limit: float) -> bool:
+    """Every image on every owner."""
+    if not costs:
+        return max(loads) <= limit
+    return any(
+        fits_by_trying(costs[1:], [*loads[:at], load + costs[0], *loads[at + 1 :]], limit)
+        for at, load in enumerate(loads)
+    )
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_search_agrees_with_trying_all(seed: int) -> None:
+    chance = random.Random(seed)
+    costs = [float(chance.randint(1, 20)) for _ in range(chance.randint(1, 7))]
+    num_owners = chance.randint(1, 4)
+    for share in (1, 1.05, 1.2):
+        limit = share * lower_bound(costs, num_owners)
+        expected = fits_by_trying(costs, [0.0] * num_owners, limit + 1e-6)
+        assert can_split(costs, num_owners, limit) is expected
+
+
+def test_a_request_that_no_simple_bound_decides_is_decided() -> None:
+    """Of the bar's own; without memory the search gave up on it."""
+    requests = list(draw_requests(Burst("kimi_k25", "documents", 32, 8, True), 100, seed=1))
+    costs = [cost(task.plan) for task in requests[38]]
+    limit = 1.1 * lower_bound(costs, 8)
+    assert pigeonhole_bound(costs, 8) <= limit
+    assert can_split(costs, 8, limit) is False
 
 
 def test_requests_that_end_late_are_told_apart() -> None:

@@ -29,6 +29,7 @@ from workers.messages import (
     Span,
     Start,
     TensorRef,
+    Vocabulary,
 )
 from workers.pool import Pool
 from workers.sampling import Sampling
@@ -139,6 +140,7 @@ def start_message(model: str, roles: tuple[str, ...]) -> Start:
         cuda_graphs=False,
         prefix_cache=True,
         digest_key=bytes(32),
+        vocabulary=Vocabulary((), ()),
     )
 
 

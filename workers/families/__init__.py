@@ -1,7 +1,7 @@
 """Registry of model families: which folder knows a checkpoint's `model_type`.
 
-A family is a folder. Its `layout` is torch-free and runs in the gateway and in the engine; `load`,
-`vision` and `text` run in workers.
+A family is a folder. Its `layout` and `answers` are torch-free: the first runs in the gateway and
+in the engine, the second in the gateway. `load`, `vision` and `text` run in workers.
 """
 
 import importlib
@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from workers.families.answers import AnswerForm
 from workers.families.plan import Backend, ImagePlan
 
 FAMILIES: dict[str, str] = {  # model_type in config.json -> folder
@@ -42,8 +43,12 @@ class Layout(Protocol):
         """Upper bound of height times width after resizing, whatever the image."""
         ...
 
-    def plan(self, source_size: tuple[int, int], backend: Backend) -> ImagePlan:
+    def plan(
+        self, source_size: tuple[int, int], backend: Backend, max_pixels: int | None = None
+    ) -> ImagePlan:
         """Plan an image from its displayed (height, width), in pixels.
+
+        With `max_pixels`, as if the checkpoint's own limit after resizing were no higher.
 
         Raises:
             ImageShapeError: the family cannot take this shape.
@@ -118,3 +123,14 @@ def load_layout(model: Path) -> Layout:
     module = importlib.import_module(f"workers.families.{family_of(model)}.layout")
     layout: Layout = module.read_layout(model)
     return layout
+
+
+def load_answer_form(model: Path, template: str) -> AnswerForm:
+    """How the checkpoint at `model` answers, as the source of its chat template tells.
+
+    Raises:
+        UnsupportedCheckpoint: see `family_of`.
+    """
+    module = importlib.import_module(f"workers.families.{family_of(model)}.answers")
+    form: AnswerForm = module.read_answer_form(template)
+    return form

@@ -1,4 +1,4 @@
-"""Continuous batching: `GenerateJob` in; `Taken`, `Started`, `Tokens` and one last event out."""
+"""Continuous batching: `GenerateJob` in; `Taken`, `Started`, `Tokens` and one `LastEvent` out."""
 
 import logging
 import time
@@ -13,9 +13,10 @@ from workers.families.decoder import Decoder
 from workers.features import ELSEWHERE, Home
 from workers.language.blocks import BlockPool
 from workers.language.embeddings import EmbeddingReader
+from workers.language.forbidding import hold_late
+from workers.language.grammar import Fault, Grammars
 from workers.language.graphs import Recorder
-from workers.language.inputs import InputBuilder
-from workers.language.paths import PathName, choose_path
+from workers.language.inputs import AttentionPath, InputBuilder
 from workers.language.prefix import BlockKeys
 from workers.language.prompts import JobRefused, Prompt, PromptReader
 from workers.language.runner import Runner, default_kv_tokens
@@ -29,6 +30,7 @@ from workers.messages import (
     FromWorker,
     GenerateJob,
     MapPool,
+    Missing,
     PoolMapped,
     Started,
     Stats,
@@ -37,6 +39,7 @@ from workers.messages import (
 )
 
 STATS_SECONDS = 1.0
+HELD_SECONDS = 0.002  # how long a step without any tokens waits for grammars
 
 logger = logging.getLogger(__name__)
 
@@ -45,8 +48,8 @@ class Engine:
     """Answers many prompts at once, one step at a time.
 
     Not thread safe: one loop calls `put`, `abort` and `step`. Every job that was put ends in
-    exactly one `Finished` or `Failed`, which a later `step` returns. A prompt that begins like an
-    earlier one takes over what is known of it, images included.
+    exactly one `LastEvent`, which a later `step` returns. A prompt that begins like an earlier one
+    takes over what is known of it, images included: those need no embeddings.
     """
 
     def __init__(  # noqa: PLR0913 - the limits are the fields of `Start`, by name
@@ -60,18 +63,14 @@ class Engine:
         max_step_tokens: int,
         max_step_sequences: int,
         max_context_tokens: int,
-        attention: PathName = "auto",
+        attend: AttentionPath | None = None,
         recorder: Recorder | None = None,
         prefix_cache: bool,
         digest_key: bytes,
+        grammars: Grammars,
         home: Home = ELSEWHERE,
     ) -> None:
-        """Allocate the KV cache; 0 means from free memory, and what the checkpoint allows.
-
-        Raises:
-            NoSuchPath: see `choose_path`.
-        """
-        path = choose_path(attention, decoder)  # before the KV cache takes what is free
+        """Allocate the KV cache; 0 means from free memory, and what the checkpoint allows."""
         allowed = layout.max_context_tokens
         allowed = min(max_context_tokens or allowed, allowed)
         wanted = kv_cache_tokens or default_kv_tokens(decoder, allowed)
@@ -81,7 +80,7 @@ class Engine:
         self._runner = Runner(decoder, num_blocks, kv_block_tokens, recorder)
         self._embeddings = EmbeddingReader(decoder, arenas, home)
         self._reader = PromptReader(decoder, layout, self._embeddings, self.max_context_tokens)
-        self._builder = InputBuilder(decoder, self._runner.cache, path, pads=recorder is not None)
+        self._builder = InputBuilder(decoder, self._runner.cache, attend, pads=recorder is not None)
         self._blocks = BlockPool(num_blocks, kv_block_tokens)
         # Beside all anchors, the longest sequence finds room.
         num_longest = self._blocks.num_missing((), self.max_context_tokens)
@@ -89,6 +88,7 @@ class Engine:
             self._blocks, max_step_tokens, max_step_sequences, num_blocks - num_longest
         )
         self._sampler = Sampler(max_step_sequences)
+        self._grammars = grammars
         self._prefix_cache = prefix_cache
         self._digest_key = digest_key
         self._sequences: dict[str, Sequence] = {}
@@ -104,23 +104,27 @@ class Engine:
     def put(self, job: GenerateJob) -> None:
         """Queue a job. Embeddings that it needs are copied before this returns, or read in place.
 
-        The latter are needed to the end, for a sequence that was preempted is computed anew.
+        The latter are needed to the end, for a sequence that was preempted is computed anew. What
+        known images gave is held to the end as well: their embeddings will be gone, if they came.
         """
         assert job.job_id not in self._sequences, f"job {job.job_id} was put twice"
         try:
             prompt = self._reader.read(job)
             sequence = self._sequence(job, prompt)
             num_known = self._scheduler.num_anchorable_tokens(sequence)
-            known = [span for span in job.spans if span.start + span.num_tokens <= num_known]
-            found = self._reader.read_pictures(job.spans[len(known) :])
+            needed = [span for span in job.spans if span.start + span.num_tokens > num_known]
+            missing = tuple(span.start for span in needed if span.embeddings is None)
+            if missing:
+                self._outbox.append(Missing(job_id=job.job_id, starts=missing))
+                return
+            found = self._reader.read_pictures(needed)
         except JobRefused as error:
             self._outbox.append(Failed(job_id=job.job_id, kind=error.kind, message=error.message))
             return
+        known = job.spans[: len(job.spans) - len(needed)]
         self._sequences[job.job_id] = sequence
         self._prompts[job.job_id] = replace(prompt, pictures=found.pictures)
-        # What the known images gave is held from now on: their embeddings will be gone.
-        num_anchored_tokens = known[-1].start + known[-1].num_tokens if known else 0
-        self._scheduler.add(sequence, num_anchored_tokens)
+        self._scheduler.add(sequence, known[-1].start + known[-1].num_tokens if known else 0)
         self._outbox.append(
             Taken(
                 job_id=job.job_id,
@@ -134,6 +138,7 @@ class Engine:
         keys = None
         if self._prefix_cache:
             keys = BlockKeys(self._digest_key, job.salt, job.spans, self._blocks.block_tokens)
+        grammar = job.sampling.grammar
         return Sequence(
             job_id=job.job_id,
             token_ids=prompt.token_ids.copy(),
@@ -142,6 +147,8 @@ class Engine:
             max_tokens=min(num_prompt_tokens + job.sampling.max_tokens, self.max_context_tokens),
             deadline=time.monotonic() + job.seconds_left,
             keys=keys,
+            follower=self._grammars.begin(grammar) if grammar else None,
+            is_held=bool(grammar),
         )
 
     def map_pool(self, message: MapPool) -> PoolMapped:
@@ -161,9 +168,12 @@ class Engine:
     def step(self) -> list[FromWorker]:
         """Compute the next tokens of as many sequences as fit; what there is to tell."""
         self._expire()
+        self._settle()
         step = self._scheduler.pick()
         if step is not None:
             self._advance(step)
+        elif self._sequences and not self._outbox:
+            self._grammars.wait(HELD_SECONDS)
         self._report()
         events, self._outbox = self._outbox, []
         return events
@@ -177,6 +187,19 @@ class Engine:
         now = time.monotonic()
         for sequence in [each for each in self._sequences.values() if each.deadline <= now]:
             self._fail(sequence, "deadline", "the time limit of the request ran out")
+
+    def _settle(self) -> None:
+        """Let go on, or end, what was held until its grammar told what may follow."""
+        for sequence in list(self._sequences.values()):
+            if sequence.follower is None or not sequence.follower.is_ready:
+                continue
+            outlook = sequence.follower.outlook
+            if isinstance(outlook, Fault):
+                self._fail(sequence, outlook.kind, outlook.message)
+            elif outlook.is_over:
+                self._finish(sequence, "stop")
+            else:
+                sequence.is_held = False
 
     def _advance(self, step: Step) -> None:
         """Run a step; a fault in it ends its sequences and nothing else."""
@@ -195,10 +218,18 @@ class Engine:
             self._runner.zero(step.dirty_blocks)
         tensors = self._builder.build(step, self._prompts)
         logits = self._runner.run(tensors)
-        choices = self._sampler.choose(logits, tensors.choosers) if tensors.choosers else []
+        hold_late(tensors.choosers, self._grammars)
         for piece in step.slices:
-            piece.sequence.num_computed_tokens = piece.end
-        for sequence, choice in zip(tensors.choosers, choices, strict=True):
+            is_withheld = piece.is_last and piece.sequence.is_held  # then computed once more
+            piece.sequence.num_computed_tokens = piece.end - is_withheld
+        rows = [row for row, each in enumerate(tensors.choosers) if not each.is_held]
+        if not rows:
+            return
+        choosers = tuple(tensors.choosers[row] for row in rows)
+        if len(choosers) < len(logits):
+            logits = logits[torch.tensor(rows, device=logits.device)]
+        choices = self._sampler.choose(logits, choosers)
+        for sequence, choice in zip(choosers, choices, strict=True):
             self._publish(sequence, choice)
 
     def _publish(self, sequence: Sequence, choice: Choice | None) -> None:
@@ -216,10 +247,13 @@ class Engine:
             self._outbox.append(_tokens(sequence, choice))
         if reason is not None:
             self._finish(sequence, reason)
+        elif sequence.follower is not None:
+            sequence.follower.advance(choice.token_id)
 
     def _finish(self, sequence: Sequence, reason: Literal["stop", "length", "abort"]) -> None:
         # The last logits were finite, so all keys and values behind them are.
-        self._forget(sequence, is_finite=reason != "abort")
+        is_seen = sequence.num_finite_tokens == sequence.num_computed_tokens
+        self._forget(sequence, is_finite=is_seen and reason != "abort")
         self._outbox.append(
             Finished(
                 job_id=sequence.job_id,

@@ -87,7 +87,7 @@ class PromptReader:
         return Prompt(ids.tolist(), positions, offset, ())
 
     def read_pictures(self, spans: Sequence[Span]) -> Pictures:
-        """Copy the embeddings of images, unless they lie in this process.
+        """Copy the embeddings of images, which all have some, unless they lie in this process.
 
         Raises:
             JobRefused: shapes or sizes do not fit together, or the embeddings are gone.
@@ -127,6 +127,7 @@ class PromptReader:
 
     def _read(self, span: Span) -> Found:
         reference, decoder = span.embeddings, self.decoder
+        assert reference is not None, "asked to read an image that came without embeddings"
         expected = (1 + decoder.num_deepstack_levels, span.num_tokens, decoder.hidden_size)
         if reference.shape != expected:
             raise JobRefused("internal", f"embeddings are {reference.shape}, not {expected}")

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from workers.language.drawing import Draw, draw
+from workers.language.forbidding import forbid
 from workers.language.logprobs import likelihoods
 from workers.language.penalties import TokenCounts, has_penalties
 from workers.language.sequence import Sequence
@@ -27,10 +28,10 @@ class Choice:
 class Sampler:
     """Chooses tokens for one engine. Owned by the engine.
 
-    The steps are vLLM's, in its order: `min_tokens` keeps tokens that stop the answer from being
-    chosen, `logit_bias` is added, penalties apply (`penalties.py`), and the token is drawn
-    (`drawing.py`). Logprobs are those of the logits as they came, as in vLLM. A row that asks for
-    none of it costs none of it.
+    The steps are vLLM's, in its order: a grammar forbids tokens (`forbidding.py`), `min_tokens`
+    keeps tokens that stop the answer from being chosen, `logit_bias` is added, penalties apply
+    (`penalties.py`), and the token is drawn (`drawing.py`). Logprobs are those of the logits as
+    they came, as in vLLM. A row that asks for none of it costs none of it.
     """
 
     def __init__(self, max_rows: int) -> None:
@@ -46,6 +47,7 @@ class Sampler:
         """
         told = [row for row, each in enumerate(sequences) if each.sampling.logprobs]
         raw = _rows(logits, told).log_softmax(-1) if told else None
+        forbid(logits, sequences)
         _hide_stops(logits, sequences)
         _add_biases(logits, sequences)
         ids, best = self._draw(logits, sequences)

@@ -1,9 +1,10 @@
 """Sequences in, the next `Step` out: who computes which tokens, and in which blocks."""
 
-from bisect import insort
-from collections import deque
+from bisect import bisect_right, insort
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 from operator import attrgetter
 
 from workers.language.blocks import BlockPool
@@ -49,7 +50,8 @@ class Scheduler:
     A sequence gets the blocks of all its known tokens when it is admitted; when a growing answer
     finds no free block, the youngest running sequence gives its blocks up and is computed anew
     later. The oldest never does, so there is always progress. One that waits for blocks is passed
-    by at most `MAX_PASSES` younger ones; one that gave up its blocks by none.
+    by at most `MAX_PASSES` younger ones; one that gave up its blocks by none. What is held keeps
+    its place: others go on and start meanwhile.
 
     A block can be shared as soon as a step is to fill it, also by a sequence that starts in the
     same step: in each layer, all of a step's keys and values are written before any are read.
@@ -73,6 +75,7 @@ class Scheduler:
         self._running: list[Sequence] = []  # oldest first
         self._waiting: deque[Sequence] = deque()  # oldest first, but preempted ones in front
         self._num_arrived = 0
+        self._anchors: Counter[int] = Counter()  # by block, how many sequences have it anchored
         self._dirty_blocks: list[int] = []
 
     @property
@@ -91,8 +94,10 @@ class Scheduler:
 
     def num_anchorable_tokens(self, sequence: Sequence) -> int:
         """Tokens at the beginning of a new sequence that are known and may be anchored."""
-        anchored = sum(each.num_anchored_blocks for each in self)
-        num_blocks = min(len(self._find(sequence)), self._max_anchored_blocks - anchored)
+        found = self._find(sequence)
+        # What others have anchored takes up nothing more.
+        num_new = list(accumulate((each not in self._anchors for each in found), initial=0))
+        num_blocks = bisect_right(num_new, self._max_anchored_blocks - len(self._anchors)) - 1
         return num_blocks * self._blocks.block_tokens
 
     def add(self, sequence: Sequence, num_anchored_tokens: int = 0) -> None:
@@ -105,6 +110,7 @@ class Scheduler:
         sequence.block_ids = self._find(sequence)[:count]
         sequence.num_anchored_blocks = count
         self._blocks.share(sequence.block_ids)
+        self._anchors.update(sequence.block_ids)
         self._waiting.append(sequence)
         self._num_arrived += 1
         sequence.arrival = self._num_arrived
@@ -117,6 +123,10 @@ class Scheduler:
         was not seen to be finite are zeroed before another sequence computes with them.
         """
         (self._running if sequence in self._running else self._waiting).remove(sequence)
+        for block_id in sequence.block_ids[: sequence.num_anchored_blocks]:
+            self._anchors[block_id] -= 1
+            if not self._anchors[block_id]:
+                del self._anchors[block_id]
         sequence.num_anchored_blocks = 0
         self._release(sequence, is_finite)
 
@@ -132,8 +142,9 @@ class Scheduler:
     def check(self) -> None:
         """Assert the invariants; costs time in proportion to the number of blocks."""
         self._blocks.check([sequence.block_ids for sequence in self])
-        anchored = sum(sequence.num_anchored_blocks for sequence in self)
-        assert anchored <= self._max_anchored_blocks, "anchors leave too little room"
+        anchors = Counter(b for each in self for b in each.block_ids[: each.num_anchored_blocks])
+        assert anchors == self._anchors, "anchors are not as many as counted"
+        assert len(anchors) <= self._max_anchored_blocks, "anchors leave too little room"
         assert self.num_running <= self._max_running, "too many running sequences"
         assert self._running == sorted(self._running, key=attrgetter("arrival")), "wrong order"
         for sequence in self._running:
@@ -177,7 +188,7 @@ class Scheduler:
     def _read(self, budget: int) -> list[Slice]:
         """Slices of prompts, and of answers that are computed anew, for `budget` tokens."""
         readers = [each for each in self._running if _num_left(each) > 1]
-        readers += self._waiting
+        readers += [each for each in self._waiting if not each.is_held]
         lengths: dict[Sequence, int] = {}
         readers.sort(key=attrgetter("arrival"))
         if readers:
@@ -199,7 +210,8 @@ class Scheduler:
 
     def _admit(self, sequence: Sequence) -> bool:
         """Start a waiting sequence, if it is its turn and there is room; whether it runs now."""
-        first, known = self._waiting[0], self._find(sequence)
+        first = next(each for each in self._waiting if not each.is_held)
+        known = self._find(sequence)
         if len(self._running) >= self._max_running or not self._fits(sequence, known):
             return False
         if first is not sequence and not self._fits(first, self._find(first)):
@@ -259,7 +271,8 @@ class Scheduler:
 
 
 def _num_left(sequence: Sequence) -> int:
-    return sequence.num_tokens - sequence.num_computed_tokens
+    """Tokens that can be computed now."""
+    return sequence.num_tokens - sequence.num_computed_tokens - sequence.is_held
 
 
 def _size(sequence: Sequence) -> int:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from workers.language.grammar import Follower
 from workers.language.prefix import BlockKeys
 from workers.sampling import Sampling
 
@@ -29,6 +30,8 @@ class Sequence:
     num_anchored_blocks: int = 0  # its first ones, which it holds from `put` to its end
     block_ids: list[int] = field(default_factory=list)
     keys: BlockKeys | None = None  # None: it shares no blocks with others
+    follower: Follower | None = None  # None: its answer follows no grammar
+    is_held: bool = False  # nothing of it is computed before it is known what may follow
 
     @property
     def num_tokens(self) -> int:

@@ -8,7 +8,8 @@ import uvloop
 from config.logs import set_up_logs
 from config.settings import Settings, load_settings
 from gateway.memory import share_one_heap
-from gateway.server import Gateway, listen
+from gateway.server import Gateway
+from gateway.sockets import listen
 from ops.bench.deferral.rules import EagerPatches
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gateway.place import Candidate, ImageTask, cost
+from ops.bench.placement.bounds import lower_bound, pigeonhole_bound
 from ops.bench.placement.exact import can_split
 from ops.bench.placement.mixes import GEOMETRIES, draw_sizes
 from ops.bench.placement.policies import POLICIES, ours
@@ -34,24 +35,6 @@ class Makespans:
     num_over_limit: int
     mean: float
     highest: float
-
-
-def lower_bound(costs: Sequence[float], num_owners: int) -> float:
-    """No split takes less than the mean load, or than the largest image."""
-    return max(sum(costs) / num_owners, max(costs))
-
-
-def pigeonhole_bound(costs: Sequence[float], num_owners: int) -> float:
-    """A higher one: of any k owners' worth of images and one more, some owner has k + 1.
-
-    Nine equal images on eight owners take two images' time, where the mean is 1.125.
-    """
-    falling = sorted(costs, reverse=True)
-    bound = lower_bound(costs, num_owners)
-    for share in range(1, (len(falling) - 1) // num_owners + 1):
-        last = share * num_owners
-        bound = max(bound, sum(falling[last - share : last + 1]))
-    return bound
 
 
 def draw_requests(burst: Burst, count: int, seed: int) -> Iterator[tuple[ImageTask, ...]]:

@@ -6,14 +6,17 @@ from typing import Any
 from tests.workers.language.models import LentArenas, Model, Request
 from workers.features import ELSEWHERE, Home
 from workers.language.engine import Engine
-from workers.messages import Failed, Finished, FromWorker, GenerateJob, Tokens
+from workers.language.grammar import Grammars
+from workers.messages import Failed, Finished, FromWorker, GenerateJob, Tokens, Vocabulary
+
+NO_GRAMMARS = Grammars(Vocabulary((), ()), 768)
 
 
-def make_engine(model: Model, arenas: LentArenas, **limits: int) -> Engine:
+def make_engine(model: Model, arenas: LentArenas, **limits: Any) -> Engine:
     return make_engine_at(ELSEWHERE, model, arenas, **limits)
 
 
-def make_engine_at(home: Home, model: Model, arenas: LentArenas, **limits: int) -> Engine:
+def make_engine_at(home: Home, model: Model, arenas: LentArenas, **limits: Any) -> Engine:
     defaults: dict[str, Any] = {
         "kv_cache_tokens": 8192,
         "kv_block_tokens": 16,
@@ -22,6 +25,7 @@ def make_engine_at(home: Home, model: Model, arenas: LentArenas, **limits: int) 
         "max_context_tokens": 0,
         "prefix_cache": True,
         "digest_key": bytes(range(32)),
+        "grammars": NO_GRAMMARS,
     }
     return Engine(model.decoder, model.layout, arenas, home=home, **(defaults | limits))
 

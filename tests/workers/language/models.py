@@ -98,7 +98,9 @@ class CountedLayout:
     max_context_tokens = 4096
     max_resized_pixels = 0  # it plans no images
 
-    def plan(self, source_size: tuple[int, int], backend: Backend) -> ImagePlan:
+    def plan(
+        self, source_size: tuple[int, int], backend: Backend, max_pixels: int | None = None
+    ) -> ImagePlan:
         raise NotImplementedError
 
     def plan_grid(self, grid: Grid, backend: Backend) -> ImagePlan:

@@ -50,6 +50,7 @@ class Lender:
         """A job whose embeddings lie in the pool, one behind the other."""
         job, offset, spans = make_job(arenas, request, name), 64, []
         for span in job.spans:
+            assert span.embeddings is not None
             moved = self.move(arenas, span.embeddings, offset)
             spans.append(msgspec.structs.replace(span, embeddings=moved))
             offset += -(-moved.region.num_bytes // 64) * 64

@@ -33,8 +33,9 @@ def break_span(job: GenerateJob, **changes: object) -> GenerateJob:
 
 
 def break_reference(job: GenerateJob, **changes: object) -> GenerateJob:
-    reference = msgspec.structs.replace(job.spans[0].embeddings, **changes)
-    return break_span(job, embeddings=reference)
+    reference = job.spans[0].embeddings
+    assert reference is not None
+    return break_span(job, embeddings=msgspec.structs.replace(reference, **changes))
 
 
 BROKEN: dict[str, Callable[[GenerateJob], GenerateJob]] = {

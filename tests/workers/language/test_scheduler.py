@@ -212,19 +212,35 @@ def _random_run(seed: int) -> None:
             scheduler.add(todo[name])
         elif todo and chance.random() < 0.1:
             scheduler.remove(todo.pop(chance.choice(list(todo))), chance.random() < 0.5)
+        hold(chance, list(todo.values()))
         step = scheduler.pick()
         scheduler.check()
-        assert (step is None) == (not todo)
+        is_stuck = any(each.is_held for each in todo.values())
+        assert step is not None or is_stuck or not todo
         if step is None:
             continue
         check_step(step, tokens, sequences, size)
         for sequence in run(scheduler, step):
             del todo[sequence.job_id]
         scheduler.check()
+    finish(scheduler, todo)
+    assert not todo
+
+
+def finish(scheduler: Scheduler, todo: dict[str, Sequence]) -> None:
+    for sequence in todo.values():
+        sequence.is_held = False
     while (step := scheduler.pick()) is not None:
         for sequence in run(scheduler, step):
             del todo[sequence.job_id]
-    assert not todo
+
+
+def hold(chance: random.Random, todo: list[Sequence]) -> None:
+    """Hold and let go some of those that have not begun, or only lack their newest token."""
+    for sequence in todo:
+        num_left = sequence.num_tokens - sequence.num_computed_tokens
+        if chance.random() < 0.2 and (not sequence.num_computed_tokens or num_left == 1):
+            sequence.is_held = not sequence.is_held
 
 
 def check_step(step: Step, max_tokens: int, max_sequences: int, block_tokens: int) -> None:
@@ -233,6 +249,7 @@ def check_step(step: Step, max_tokens: int, max_sequences: int, block_tokens: in
     assert 0 < sum(piece.length for piece in step.slices) <= max_tokens
     for piece in step.slices:
         assert piece.length > 0
+        assert not piece.sequence.is_held
         assert piece.start == piece.sequence.num_computed_tokens
         assert piece.end <= piece.sequence.num_tokens
         assert piece.end <= len(piece.sequence.block_ids) * block_tokens
@@ -241,3 +258,55 @@ def check_step(step: Step, max_tokens: int, max_sequences: int, block_tokens: in
 def test_invariants_hold_over_random_operations() -> None:
     for seed in range(5):
         _random_run(seed)
+
+
+def test_what_is_held_before_it_starts_is_overtaken_and_then_comes_first() -> None:
+    scheduler = make_scheduler(tokens=10)
+    held = make_sequence("a", 7, 5)
+    held.is_held = True
+    shapes = []
+    for sequence in (held, make_sequence("b", 3, 5), make_sequence("c", 12, 5)):
+        scheduler.add(sequence)
+    for is_held in (True, False, False):
+        held.is_held = is_held
+        step = scheduler.pick()
+        shapes.append(shape(step))
+        assert step is not None
+        run(scheduler, step)
+        scheduler.check()
+    assert shapes == [
+        [("b", 0, 3), ("c", 0, 7)],
+        [("b", 3, 1), ("a", 0, 7), ("c", 7, 2)],
+        [("a", 7, 1), ("b", 4, 1), ("c", 9, 3)],
+    ]
+
+
+def test_what_is_held_amid_its_answer_holds_nobody_up() -> None:
+    scheduler = make_scheduler()
+    held, other = make_sequence("a", 3, 5), make_sequence("b", 2, 5)
+    shapes = []
+    for sequence in (held, other):
+        scheduler.add(sequence)
+    for is_held in (False, True, True, False):
+        held.is_held = is_held
+        step = scheduler.pick()
+        shapes.append(shape(step))
+        assert step is not None
+        run(scheduler, step)
+        scheduler.check()
+    assert shapes == [
+        [("a", 0, 3), ("b", 0, 2)],
+        [("b", 2, 1)],
+        [("b", 3, 1)],
+        [("a", 3, 1), ("b", 4, 1)],
+    ]
+
+
+def test_a_step_of_nothing_but_held_sequences_is_none() -> None:
+    scheduler = make_scheduler()
+    held = make_sequence("a", 1, 5)
+    held.is_held = True
+    scheduler.add(held)
+    assert scheduler.pick() is None
+    held.is_held = False
+    assert shape(scheduler.pick()) == [("a", 0, 1)]

@@ -36,13 +36,13 @@ class KimiLayout:
         patches = min(side**2, facts.max_patches + 2 * side + 1)
         return patches * facts.patch_size**2
 
-    def plan(self, source_size: Size, backend: Backend) -> ImagePlan:
-        """Plan an image from its displayed (height, width), in pixels.
+    def plan(self, source_size: Size, backend: Backend, max_pixels: int | None = None) -> ImagePlan:
+        """Plan an image from its displayed (height, width); see `workers.families.Layout`.
 
         Raises:
             ImageShapeError: a side is zero.
         """
-        return self._planned(source_size, self._resized(source_size), backend)
+        return self._planned(source_size, self._resized(source_size, max_pixels), backend)
 
     def plan_grid(self, grid: tuple[int, int, int], backend: Backend) -> ImagePlan:
         """Plan an image from its grid of patches; see `workers.families.Layout`."""
@@ -98,7 +98,7 @@ class KimiLayout:
         """
         return np.arange(num_tokens, dtype=np.int64)[None], 0
 
-    def _resized(self, source_size: Size) -> Size:
+    def _resized(self, source_size: Size, max_pixels: int | None) -> Size:
         """Sides as the checkpoint's processor chooses them, to the last rounding."""
         facts = self.checkpoint
         height, width = source_size
@@ -106,10 +106,11 @@ class KimiLayout:
             raise ImageShapeError(f"image is {width} x {height} pixels; each side needs at least 1")
         # Whole patches only, so an image may end up with a few more than it should.
         rows, columns = (max(1, side // facts.patch_size) for side in source_size)
+        max_patches = facts.max_patches
+        if max_pixels is not None:
+            max_patches = min(max_patches, max(1, max_pixels // facts.patch_size**2))
         most = facts.max_side_patches * facts.patch_size
-        scale = min(
-            1.0, math.sqrt(facts.max_patches / (rows * columns)), most / width, most / height
-        )
+        scale = min(1.0, math.sqrt(max_patches / (rows * columns)), most / width, most / height)
         new_height, new_width = (min(max(1, int(side * scale)), most) for side in source_size)
         return new_height, new_width
 

@@ -41,13 +41,15 @@ class QwenLayout:
         grown = (long_grown + side) * (long_grown / MAX_ASPECT_RATIO + side)
         return math.ceil(max(facts.max_pixels, side * long_shrunk, side**2, grown))
 
-    def plan(self, source_size: tuple[int, int], backend: Backend) -> ImagePlan:
-        """Plan an image from its displayed (height, width), in pixels.
+    def plan(
+        self, source_size: tuple[int, int], backend: Backend, max_pixels: int | None = None
+    ) -> ImagePlan:
+        """Plan an image from its displayed (height, width); see `workers.families.Layout`.
 
         Raises:
             ImageShapeError: a side is zero, or one side is over 200 times the other.
         """
-        return self._planned(source_size, self._resized(source_size), backend)
+        return self._planned(source_size, self._resized(source_size, max_pixels), backend)
 
     def plan_grid(self, grid: tuple[int, int, int], backend: Backend) -> ImagePlan:
         """Plan an image from its grid of patches; see `workers.families.Layout`."""
@@ -119,20 +121,22 @@ class QwenLayout:
         positions[:, index:] = np.arange(position, position + num_tokens - index)
         return positions, position - index
 
-    def _resized(self, source_size: tuple[int, int]) -> tuple[int, int]:
+    def _resized(self, source_size: tuple[int, int], max_pixels: int | None) -> tuple[int, int]:
         """Sides as the checkpoint's processor chooses them, to the last rounding."""
         facts = self.checkpoint
         height, width = source_size
         _check_shape(height, width)
         side = facts.patch_size * facts.merge_size
+        most = min(facts.max_pixels, max_pixels or facts.max_pixels)
+        least = min(facts.min_pixels, most)
         # Python rounds halves to even, and so does the reference.
         new_height, new_width = round(height / side) * side, round(width / side) * side
-        if new_height * new_width > facts.max_pixels:
-            shrink = math.sqrt((height * width) / facts.max_pixels)
+        if new_height * new_width > most:
+            shrink = math.sqrt((height * width) / most)
             new_height = max(side, math.floor(height / shrink / side) * side)
             new_width = max(side, math.floor(width / shrink / side) * side)
-        elif new_height * new_width < facts.min_pixels:
-            grow = math.sqrt(facts.min_pixels / (height * width))
+        elif new_height * new_width < least:
+            grow = math.sqrt(least / (height * width))
             new_height = math.ceil(height * grow / side) * side
             new_width = math.ceil(width * grow / side) * side
         return new_height, new_width

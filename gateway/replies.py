@@ -1,5 +1,6 @@
 """JSON bodies, errors and event streams, sent the same way by every route."""
 
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -27,6 +28,8 @@ def error_response(error: ServeError, scope: Scope) -> Response:
     response = json_response(error_body(error, request_id_of(scope)), error.status)
     if error.retry_after_seconds is not None:
         response.headers["retry-after"] = str(error.retry_after_seconds)
+    if error.status == HTTPStatus.UNAUTHORIZED:
+        response.headers["www-authenticate"] = "Bearer"
     if error.status == HTTPStatus.REQUEST_TIMEOUT:
         response.headers["connection"] = "close"  # the rest of the body is not waited for
     return response
@@ -40,10 +43,14 @@ class EventStream:
         self.started = False
         self.ended = False
 
-    async def start(self) -> None:
-        """Send status 200 and the headers of an event stream."""
+    async def start(self, more: Mapping[str, str]) -> None:
+        """Send status 200, the headers of an event stream, and `more` of them."""
         self.started = True
-        await self._send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
+        headers = [
+            *STREAM_HEADERS,
+            *((name.encode(), text.encode()) for name, text in more.items()),
+        ]
+        await self._send({"type": "http.response.start", "status": 200, "headers": headers})
 
     async def write(self, frames: bytes) -> None:
         """Send frames; waits while the client reads slowly."""

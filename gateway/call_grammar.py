@@ -1,0 +1,91 @@
+"""Functions and a family's way to call them in, the rules that such calls follow out."""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gateway.errors import BadRequest
+from gateway.json_grammar import SchemaRule, schema_rule
+from gateway.spelling import Speller
+from gateway.tools_schema import Tool
+from workers.families.answers import AnswerForm, CallSyntax, Piece
+
+MAX_CALLS_BYTES = 512 * 1024  # of all schemas together
+
+# What OpenAI means by a function without parameters.
+_NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}
+
+
+@dataclass(frozen=True, slots=True)
+class CallRules:
+    """Rules, of which `calls` is one call or more, and the schemas in them."""
+
+    text: str
+    schemas: tuple[SchemaRule, ...]
+
+
+def call_rules(
+    tools: Sequence[Tool], named: str | None, parallel: bool, form: AnswerForm, speller: Speller
+) -> CallRules:
+    """Rules for calls of any of the tools, or of the one that is named; one call or more.
+
+    The arguments of functions that are not strict follow their schema as far as the library can.
+
+    Raises:
+        BadRequest: a schema is too large, or too deep, or all together are too large.
+    """
+    syntax = form.call_syntax
+    assert syntax is not None, "the checkpoint has no form of calls"
+    write = _Writer(form.call_markers, speller)
+    schemas, names = [], []
+    for index, tool in enumerate(tools):
+        function = tool.function
+        if named in (None, function.name):
+            schema = _NO_PARAMETERS if function.parameters is None else function.parameters
+            param = f"tools[{index}].function.parameters"
+            is_strict = function.strict is True
+            schemas.append(schema_rule({"type": "object"} | schema, param, is_strict=is_strict))
+            names.append(function.name)
+    num_bytes = sum(len(schema.text) for schema in schemas)
+    if num_bytes > MAX_CALLS_BYTES:
+        raise BadRequest(
+            f"tools: the parameters have {num_bytes} bytes as JSON; where calls follow them, "
+            f"the limit is {MAX_CALLS_BYTES}",
+            param="tools",
+        )
+    one = " | ".join(
+        _one_call(syntax, name, schema.text, write)
+        for name, schema in zip(names, schemas, strict=True)
+    )
+    more = f"({write(syntax.between)} call)*" if parallel else ""
+    calls = f"{write(syntax.opening)} call {more} {write(syntax.closing)}"
+    return CallRules(f"calls: {calls}\ncall: {one}\n", tuple(schemas))
+
+
+def marker_token(syntax: CallSyntax, speller: Speller) -> int | None:
+    """The token that begins calls, if they begin with one."""
+    first = (*syntax.opening, *syntax.head)[0]
+    return speller.find(first) if isinstance(first, str) else None
+
+
+def _one_call(syntax: CallSyntax, name: str, arguments: str, write: "_Writer") -> str:
+    parts = (write((*syntax.head, name)), write(syntax.middle), arguments, write(syntax.tail))
+    return " ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    """Writes what calls consist of; a marker is its token where the vocabulary has one."""
+
+    markers: frozenset[str]
+    speller: Speller
+
+    def __call__(self, pieces: Sequence[Piece]) -> str:
+        return " ".join(map(self._write, pieces))
+
+    def _write(self, piece: Piece) -> str:
+        if isinstance(piece, re.Pattern):
+            return f"/{piece.pattern}/"
+        token_id = self.speller.find(piece) if piece in self.markers else None
+        return json.dumps(piece) if token_id is None else f"<[{token_id}]>"
