@@ -1,5 +1,7 @@
 """What workers compute at once, and what they keep."""
 
+from typing import Literal
+
 from pydantic import Field
 
 from config.section import Section
@@ -36,6 +38,17 @@ class EngineSettings(Section):
         description="Tokens that one engine step computes; longer prompts take several steps.",
     )
     max_step_sequences: int = Field(128, ge=1, description="Sequences that one engine step takes.")
+    attention: Literal["auto", "torch", "flashinfer"] = Field(
+        "auto",
+        description=(
+            "Attention of the language model: torch's own, or FlashInfer's, which reads KV blocks "
+            "in place; auto: FlashInfer's on a GPU where it is installed and fits the model."
+        ),
+    )
+    cuda_graphs: bool = Field(
+        False,
+        description="Record steps that only decode as CUDA graphs, once for each size, on a GPU.",
+    )
     prefix_cache: bool = Field(
         True,
         description="Keep what was computed of prompts and answers for prompts that begin alike.",

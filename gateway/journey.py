@@ -21,7 +21,7 @@ from gateway.place import ImageTask
 from gateway.prompt import ImageRef, Prompt
 from gateway.services import Services
 from gateway.tensors import TensorHeader, check_tensors, read_tensors
-from gateway.text import PromptTokens, build
+from gateway.text import PromptTokens, build, refuse_hopeless
 from workers.families import ImageShapeError
 from workers.families.plan import ImagePlan
 
@@ -71,10 +71,12 @@ class Journey:
         return Started(answers, tokens.num_tokens, num_image_tokens)
 
     async def _read_first(self) -> tuple[list[Picture], PromptTokens]:
+        limit = self._services.max_context_tokens()
+        refuse_hopeless(self._prompt, limit)
         if self._prompt.grammar is not None:
             with self._services.metrics.stage("grammar"):
                 await anyio.to_thread.run_sync(check_grammar, self._prompt.grammar)
-        pictures, tokens = await self._read(self._services.max_context_tokens())
+        pictures, tokens = await self._read(limit)
         num_tokens = tokens.num_tokens + self._prompt.num_choices * tokens.sampling.max_tokens
         self._permit.demand(num_tokens, self._services.kv_cache_tokens())
         return pictures, tokens

@@ -16,6 +16,7 @@ from workers.sampling import BIAS_FIELDS, Sampling
 
 # Stands for "as many as fit"; the length of the context caps it as soon as the prompt is tokens.
 UNCAPPED_TOKENS = 2**31 - 1
+_MOST_TOKENS = UNCAPPED_TOKENS - 1  # that a caller can ask for
 _SEED_RANGE = 2**63
 _MAX_ID = 2**31 - 1  # larger numbers are no int32
 
@@ -42,7 +43,7 @@ def make_sampling(
     Raises:
         BadRequest: a token id is not among the tokenizer's.
     """
-    max_tokens = request.max_completion_tokens or request.max_tokens or UNCAPPED_TOKENS
+    asked = request.max_completion_tokens or request.max_tokens
     ends = () if request.ignore_eos else defaults.eos_token_ids
     own = {f"stop_token_ids[{at}]": token for at, token in enumerate(request.stop_token_ids)}
     _check_tokens(own, tokenizer)
@@ -52,7 +53,7 @@ def make_sampling(
         top_k=max(0, _pick(request.top_k, defaults.top_k)),
         min_p=_pick(request.min_p, defaults.min_p),
         seed=secrets.randbits(63) if request.seed is None else request.seed % _SEED_RANGE,
-        max_tokens=min(max_tokens, UNCAPPED_TOKENS),
+        max_tokens=min(asked, _MOST_TOKENS) if asked else UNCAPPED_TOKENS,
         min_tokens=min(request.min_tokens, UNCAPPED_TOKENS),
         stop_token_ids=tuple(dict.fromkeys((*ends, *request.stop_token_ids))),
         frequency_penalty=request.frequency_penalty,

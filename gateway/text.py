@@ -13,6 +13,7 @@ from gateway.errors import BadRequest, PromptTooLong
 from gateway.marks import without_forgeries
 from gateway.prompt import Prompt, Raw, RawText, RawTokens
 from gateway.render import render
+from gateway.sampling import UNCAPPED_TOKENS
 from workers.families.plan import ImagePlan
 from workers.sampling import Sampling
 
@@ -32,7 +33,7 @@ class PromptTokens:
     token_ids: bytes  # int32, little endian; each image's placeholder stands num_tokens times
     num_tokens: int
     image_starts: tuple[int, ...]  # by image index: its first token
-    sampling: Sampling  # with max_tokens capped to what the context has left, and the grammar
+    sampling: Sampling  # an open max_tokens is what the context has left; with the grammar
     in_thought: bool  # whether the answer begins within a thought
 
 
@@ -41,8 +42,7 @@ def build(
 ) -> PromptTokens:
     """Render, encode and expand a prompt. Takes CPU time: run it in a thread.
 
-    A `max_tokens` that does not fit is capped to what is left, for many clients always send a
-    large one; a prompt that leaves no room for a single token is refused.
+    An answer whose length the caller left open may take what the prompt leaves of the context.
 
     Args:
         prompt: the request.
@@ -51,11 +51,11 @@ def build(
         max_context_tokens: longest prompt plus answer.
 
     Raises:
-        PromptTooLong: the prompt fills the context.
+        PromptTooLong: prompt and answer do not fit into the context.
         BadRequest: the chat template refuses the messages or leaves an image out.
     """
     num_image_tokens = sum(plan.num_tokens for plan in plans)
-    limit = _Limit(max_context_tokens, num_image_tokens)
+    limit = _Limit(max_context_tokens, prompt.sampling.max_tokens, num_image_tokens)
     _refuse_hopeless(prompt, limit)
     written, in_thought = _written_ids(prompt, checkpoint, limit)
     ids = np.array(written, dtype=np.int32)
@@ -63,8 +63,7 @@ def build(
     if prompt.raw is not None:
         _check_raw(ids, checkpoint.image_token_id)
     ids, starts = _expand(ids, plans, checkpoint.image_token_id)
-    left = max_context_tokens - len(ids)
-    max_tokens = min(prompt.sampling.max_tokens, left)
+    max_tokens = min(prompt.sampling.max_tokens, max_context_tokens - len(ids))
     return PromptTokens(
         token_ids=ids.astype("<i4").tobytes(),
         num_tokens=len(ids),
@@ -76,6 +75,15 @@ def build(
         ),
         in_thought=in_thought,
     )
+
+
+def refuse_hopeless(prompt: Prompt, max_context_tokens: int) -> None:
+    """Refuse a prompt that will not fit whatever its images are; costs next to nothing.
+
+    Raises:
+        PromptTooLong: prompt and answer do not fit into the context.
+    """
+    _refuse_hopeless(prompt, _Limit(max_context_tokens, prompt.sampling.max_tokens, 0))
 
 
 def _written_ids(
@@ -114,16 +122,19 @@ def _check_raw(ids: Ids, image_token_id: int) -> None:
 @dataclass(frozen=True, slots=True)
 class _Limit:
     context: int
+    max_tokens: int  # of the answer
     num_image_tokens: int
 
     def check(self, num_tokens: int, known: str = "") -> None:
         """Refuse a prompt of `num_tokens`, images included, that leaves no room to answer."""
-        if num_tokens < self.context:
+        is_open = self.max_tokens == UNCAPPED_TOKENS
+        if num_tokens + (1 if is_open else self.max_tokens) <= self.context:
             return
         images = f", {self.num_image_tokens} of them for images" if self.num_image_tokens else ""
+        wish = "" if is_open else f", and up to {self.max_tokens} are asked for the answer"
         raise PromptTooLong(
-            f"the prompt has {known}{num_tokens} tokens{images}; prompt and answer together can "
-            f"have {self.context}"
+            f"the prompt has {known}{num_tokens} tokens{images}{wish}; prompt and answer together "
+            f"can have {self.context}"
         )
 
 

@@ -7,9 +7,11 @@ that chat tells, and no worker is asked and no pixel decoded for it.
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import anyio
+import msgspec
 import numpy as np
 from starlette.types import Receive, Scope, Send
 
@@ -20,6 +22,7 @@ from gateway.exchange import Exchange
 from gateway.journey import Journey
 from gateway.prompt import Prompt, Raw, RawText, RawTokens
 from gateway.raw import TokenIds, check_tokens, make_raw_prompt
+from gateway.sampling import UNCAPPED_TOKENS
 from gateway.sampling_schema import SamplingFields
 from gateway.schema import check_request, load_object, validate
 from gateway.talk import Asked, Desk, check_model
@@ -120,6 +123,9 @@ class Counting(Exchange):
         await self._tell_body(body)
 
     async def _count(self, prompt: Prompt, permit: Permit, limit: int) -> list[int]:
+        # Whatever the answer may have, nothing is answered.
+        sampling = msgspec.structs.replace(prompt.sampling, max_tokens=UNCAPPED_TOKENS)
+        prompt = replace(prompt, sampling=sampling)
         journey = Journey(self._services, prompt, permit, self._arrival)
         try:
             with anyio.fail_after(prompt.deadline - time.monotonic()):

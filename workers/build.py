@@ -13,6 +13,7 @@ from workers.messages import Ready, Start
 if TYPE_CHECKING:
     from workers.features import Home, Pools
     from workers.language.engine import Engine
+    from workers.language.graphs import Recorder
     from workers.vision.owner import Owner
 
 
@@ -127,8 +128,11 @@ def _engine(start: Start, models: Any, arenas: Arenas, home: "Home") -> "Engine"
 
     from workers.language.engine import Engine
     from workers.language.grammar import Grammars
+    from workers.language.paths import NoSuchPath, choose_path
 
+    recorder = _recorder(start, models.text) if start.cuda_graphs else None
     try:
+        attend = choose_path(start.attention, models.text)
         return Engine(
             models.text,
             load_layout(Path(start.model)),
@@ -139,12 +143,27 @@ def _engine(start: Start, models: Any, arenas: Arenas, home: "Home") -> "Engine"
             max_step_sequences=start.max_step_sequences,
             max_context_tokens=start.max_context_tokens,
             home=home,
+            attend=attend,
+            recorder=recorder,
             prefix_cache=start.prefix_cache,
             digest_key=start.digest_key,
             grammars=Grammars(start.vocabulary, models.text.vocab_size),
         )
+    except NoSuchPath as error:
+        raise CannotStart(f"FOVEA_ATTENTION={start.attention}: {error}") from error
     except (MemoryError, OutOfMemoryError) as error:
         raise CannotStart(
             f"{start.device} has no room for the KV cache; FOVEA_KV_CACHE_TOKENS="
             f"{start.kv_cache_tokens} sets its size"
         ) from error
+
+
+def _recorder(start: Start, decoder: Any) -> "Recorder":
+    from workers.language.graphs import CudaRecorder
+
+    if decoder.device.type != "cuda" or not decoder.is_recordable:
+        raise CannotStart(
+            f"FOVEA_CUDA_GRAPHS=1: the decoder of {Path(start.model).name} on {start.device} "
+            "cannot be recorded; leave the setting out"
+        )
+    return CudaRecorder(decoder.device)

@@ -120,6 +120,8 @@ class Start(Frame, frozen=True, kw_only=True):
     kv_block_tokens: int
     max_step_tokens: int
     max_step_sequences: int
+    attention: Literal["auto", "torch", "flashinfer"]
+    cuda_graphs: bool  # record steps that only decode
     prefix_cache: bool  # keep keys and values for prompts that begin alike
     digest_key: bytes  # secret of this gateway process, 32 bytes; equal in all workers
     vocabulary: Vocabulary  # empty for a worker without the role language

@@ -190,6 +190,8 @@ def _start_message(  # noqa: PLR0913 - what all workers have in common, and whic
         kv_block_tokens=settings.engine.kv_block_tokens,
         max_step_tokens=settings.engine.max_step_tokens,
         max_step_sequences=settings.engine.max_step_sequences,
+        attention=settings.engine.attention,
+        cuda_graphs=settings.engine.cuda_graphs,
         prefix_cache=settings.engine.prefix_cache,
         digest_key=digest_key,
         vocabulary=vocabulary if "language" in spec.roles else NO_VOCABULARY,

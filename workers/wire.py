@@ -101,14 +101,14 @@ class Channel:
             bodies += self._splitter.feed(chunk)
         return bodies
 
-    def send(self, message: Frame) -> None:
-        """Write a message, or keep it for later while the gateway is slow to read.
+    def send(self, *messages: Frame) -> None:
+        """Write messages in one go, or keep them for later while the gateway is slow to read.
 
         Waits for the gateway once more than MAX_BACKLOG_BYTES are kept. Any thread may call this.
         """
-        frame = pack(message)
+        frames = b"".join(map(pack, messages))
         with self._writing:
-            self._backlog += frame
+            self._backlog += frames
             self._flush()
             while len(self._backlog) > MAX_BACKLOG_BYTES:
                 self._poll(select.POLLOUT)

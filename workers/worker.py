@@ -150,6 +150,7 @@ class Worker:
             self._publish(desk, events)
 
     def _publish(self, desk: _Desk[Job], events: Iterable[FromWorker]) -> None:
+        told: list[FromWorker] = []
         for event in events:
             if isinstance(event, Stats):
                 self._load = event
@@ -158,7 +159,8 @@ class Worker:
                 continue  # ended for it in `_end`
             if isinstance(event, LastEvent):
                 del desk.open_jobs[event.job_id]
-            self._channel.send(event)
+            told.append(event)
+        self._channel.send(*told)
 
     def _end(self, desk: _Desk[Job], job_ids: Iterable[str]) -> None:
         for job_id in job_ids:

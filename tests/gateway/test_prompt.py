@@ -102,8 +102,8 @@ def test_max_completion_tokens_wins_over_max_tokens() -> None:
     assert prompt(max_tokens=4, max_completion_tokens=9).sampling.max_tokens == 9
 
 
-def test_a_huge_max_tokens_is_capped() -> None:
-    assert prompt(max_tokens=2**63).sampling.max_tokens == UNCAPPED_TOKENS
+def test_a_huge_max_tokens_is_not_taken_for_an_open_one() -> None:
+    assert prompt(max_tokens=2**63).sampling.max_tokens == UNCAPPED_TOKENS - 1
 
 
 def test_seeds_are_never_negative_and_a_drawn_one_differs_each_time() -> None:

@@ -15,8 +15,9 @@ from config.settings import DEMO_MODEL
 from gateway.checkpoint import Checkpoint, load_checkpoint
 from gateway.errors import BadRequest, PromptTooLong
 from gateway.prompt import Prompt
+from gateway.sampling import UNCAPPED_TOKENS
 from gateway.template import compile_template
-from gateway.text import PromptTokens, build
+from gateway.text import PromptTokens, build, refuse_hopeless
 from tests.checkpoints import ALL_MODEL_TYPES, make_checkpoint
 from tests.gateway.conversations import (
     TEXTS,
@@ -130,26 +131,39 @@ def prompt_of_length(checkpoint: Checkpoint, num_tokens: int, max_tokens: int = 
 
 def test_a_prompt_that_fills_the_context_is_refused_with_both_numbers(demo: Checkpoint) -> None:
     with pytest.raises(PromptTooLong, match=rf" {CONTEXT} tokens; .* have {CONTEXT}$"):
-        build(prompt_of_length(demo, CONTEXT), [], demo, CONTEXT)
+        build(prompt_of_length(demo, CONTEXT, UNCAPPED_TOKENS), [], demo, CONTEXT)
 
 
 def test_a_prompt_that_leaves_one_token_is_taken(demo: Checkpoint) -> None:
-    tokens = build(prompt_of_length(demo, CONTEXT - 1), [], demo, CONTEXT)
+    tokens = build(prompt_of_length(demo, CONTEXT - 1, UNCAPPED_TOKENS), [], demo, CONTEXT)
     assert tokens.num_tokens == CONTEXT - 1
     assert tokens.sampling.max_tokens == 1
 
 
-@pytest.mark.parametrize(("max_tokens", "left"), [(7, 7), (10**9, CONTEXT - 100)])
-def test_max_tokens_is_capped_to_what_is_left(demo: Checkpoint, max_tokens: int, left: int) -> None:
-    prompt = prompt_of_length(demo, 100, max_tokens)
-    assert build(prompt, [], demo, CONTEXT).sampling.max_tokens == left
+@pytest.mark.parametrize(("asked", "told"), [(7, 7), (UNCAPPED_TOKENS, CONTEXT - 100)])
+def test_an_open_answer_may_take_what_is_left(demo: Checkpoint, asked: int, told: int) -> None:
+    prompt = prompt_of_length(demo, 100, asked)
+    assert build(prompt, [], demo, CONTEXT).sampling.max_tokens == told
+
+
+def test_an_answer_that_cannot_fit_is_refused_with_all_numbers(demo: Checkpoint) -> None:
+    build(prompt_of_length(demo, 100, CONTEXT - 100), [], demo, CONTEXT)
+    expected = rf" 100 tokens, and up to {CONTEXT - 99} are .* have {CONTEXT}$"
+    with pytest.raises(PromptTooLong, match=expected):
+        build(prompt_of_length(demo, 100, CONTEXT - 99), [], demo, CONTEXT)
+
+
+def test_a_hopeless_answer_is_refused_before_any_image_is_looked_at(demo: Checkpoint) -> None:
+    refuse_hopeless(prompt_of_length(demo, 100, CONTEXT - 100), CONTEXT)
+    with pytest.raises(PromptTooLong, match=rf"up to {CONTEXT} are .* have {CONTEXT}$"):
+        refuse_hopeless(prompt_of_length(demo, 100, CONTEXT), CONTEXT)
 
 
 def test_images_that_do_not_fit_are_told_apart(demo: Checkpoint) -> None:
     messages = random_conversation(4)
     plans = plans_of(demo, messages)
     num_image_tokens = sum(plan.num_tokens for plan in plans)
-    with pytest.raises(PromptTooLong, match=rf"{num_image_tokens} of them for images; .* have 70$"):
+    with pytest.raises(PromptTooLong, match=rf"{num_image_tokens} of them for images, .* have 70$"):
         build(prompt_of(messages), plans, demo, 70)
 
 

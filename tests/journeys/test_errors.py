@@ -165,6 +165,20 @@ def test_a_prompt_longer_than_the_context_is_400_with_both_numbers(demo: Server)
     assert response.json()["error"]["code"] == "context_length_exceeded"
 
 
+@pytest.mark.parametrize("max_tokens", [2020, 2048, 2**40])
+def test_an_answer_that_cannot_fit_is_400_before_image_work(demo: Server, max_tokens: int) -> None:
+    looked_up = demo.metric("fovea_embedding_lookups_total")
+    body = {"model": demo.model, "max_tokens": max_tokens} | picture(uri(PNG))
+    response = demo.post(body)
+    check_error(response, 400, "messages", "2048")
+    assert f"up to {min(max_tokens, 2**31 - 2)} are asked" in response.json()["error"]["message"]
+    assert response.json()["error"]["code"] == "context_length_exceeded"
+    assert demo.metric("fovea_embedding_lookups_total") == looked_up
+    body["max_tokens"] = 4
+    assert demo.post(body).status_code == 200
+    assert demo.metric("fovea_embedding_lookups_total") == looked_up + 1
+
+
 def test_null_means_absent(demo: Server) -> None:
     optional = (
         "temperature", "top_p", "top_k", "seed", "max_tokens", "max_completion_tokens", "stop",

@@ -46,7 +46,7 @@ class Stream:
             "model": self.server.model,
             "messages": [{"role": "user", "content": "Say something."}],
             "stream": True,
-            "max_tokens": 4000,
+            "max_tokens": 1900,
             "ignore_eos": True,
         }
         url = f"{self.server.url}/v1/chat/completions"

@@ -136,6 +136,8 @@ def start_message(model: str, roles: tuple[str, ...]) -> Start:
         kv_block_tokens=64,
         max_step_tokens=64,
         max_step_sequences=64,
+        attention="auto",
+        cuda_graphs=False,
         prefix_cache=True,
         digest_key=bytes(32),
         vocabulary=Vocabulary((), ()),

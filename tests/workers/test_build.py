@@ -54,3 +54,19 @@ def test_a_kv_cache_that_fits_no_memory_is_named() -> None:
     start = msgspec.structs.replace(start, kv_cache_tokens=10**12)
     with pytest.raises(CannotStart, match=r"cpu.*FOVEA_KV_CACHE_TOKENS=1000000000000"):
         build_stages(start, arenas(), lambda _, __: None)
+
+
+@pytest.mark.parametrize(
+    ("wish", "named"),
+    [
+        ({"attention": "flashinfer"}, "FOVEA_ATTENTION"),
+        ({"cuda_graphs": True}, "FOVEA_CUDA_GRAPHS"),
+    ],
+)
+def test_what_only_a_gpu_can_do_stops_the_start_on_a_cpu(
+    wish: dict[str, object], named: str
+) -> None:
+    start = start_message(str(DEMO_MODEL), ("language",))
+    start = msgspec.structs.replace(start, **wish)
+    with pytest.raises(CannotStart, match=f"{named}.*cpu"):
+        build_stages(start, arenas(), lambda _, __: None)

@@ -35,7 +35,7 @@ class LayerKv(NamedTuple):
 class VisualRows:
     """Deepstack: what the first layers add to the rows of image tokens."""
 
-    mask: Tensor  # [tokens], bool; which rows are image tokens
+    rows: Tensor  # [image tokens], int64; those of the step's rows
     levels: Tensor  # [levels, image tokens, hidden]
 
 
@@ -70,6 +70,7 @@ class Decoder(Protocol):
     num_axes: int  # of its rotary positions
     device: torch.device
     dtype: torch.dtype
+    is_recordable: bool  # whether a pass asks its device nothing, so that it can be replayed
 
     def embed(self, ids: Tensor) -> Tensor:
         """Embed token ids, int64 [tokens] -> [tokens, hidden]."""

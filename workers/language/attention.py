@@ -28,13 +28,14 @@ class KvCache:
     ) -> None:
         self.block_tokens = block_tokens
         self.spec = tuple(spec)
-        blocks = (num_blocks, block_tokens)
-        # Each [heads, blocks, block tokens, dim].
+        self.spare_block = num_blocks  # of nobody; rows that only fill a step up write to it
+        num_slots = (num_blocks + 1) * block_tokens
+        # Each [heads, blocks * block tokens, dim].
         self._keys = [
-            _zeros((layer.num_heads, *blocks, layer.key_dim), dtype, device) for layer in spec
+            _zeros((layer.num_heads, num_slots, layer.key_dim), dtype, device) for layer in spec
         ]
         self._values = {
-            index: _zeros((layer.num_heads, *blocks, layer.value_dim), dtype, device)
+            index: _zeros((layer.num_heads, num_slots, layer.value_dim), dtype, device)
             for index, layer in enumerate(spec)
             if not layer.is_latent
         }
@@ -45,9 +46,9 @@ class KvCache:
         `value` is None for a latent layer.
         """
         assert (value is None) == self.spec[layer].is_latent, "a latent layer has keys only"
-        self._keys[layer].flatten(1, 2).index_copy_(1, slots, key)
+        self._keys[layer].index_copy_(1, slots, key)
         if value is not None:
-            self._values[layer].flatten(1, 2).index_copy_(1, slots, value)
+            self._values[layer].index_copy_(1, slots, value)
 
     def read(self, layer: int, table: Tensor) -> tuple[Tensor, Tensor]:
         """Copy out the blocks of `table`, int64 [rows, blocks].
@@ -56,15 +57,28 @@ class KvCache:
             keys and values, each [rows, heads, blocks * block tokens, dim]; the same tensor
             twice for a latent layer, with the values first in it
         """
-        keys = _gather(self._keys[layer], table)
+        keys = self._gather(self._keys[layer], table)
         if self.spec[layer].is_latent:
             return keys, keys
-        return keys, _gather(self._values[layer], table)
+        return keys, self._gather(self._values[layer], table)
+
+    def pages(self, layer: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of a layer as they lie, each [blocks, heads, block tokens, dim]."""
+        keys, values = self._blocks(self._keys[layer]), self._blocks(self._values[layer])
+        return keys.transpose(0, 1), values.transpose(0, 1)
 
     def zero(self, block_ids: Tensor) -> None:
         """Wipe blocks, int64 [blocks]."""
         for store in (*self._keys, *self._values.values()):
-            store.index_fill_(1, block_ids, 0)
+            self._blocks(store).index_fill_(1, block_ids, 0)
+
+    def _gather(self, store: Tensor, table: Tensor) -> Tensor:
+        blocks = self._blocks(store).index_select(1, table.flatten())
+        return blocks.view(len(store), len(table), -1, store.shape[-1]).transpose(0, 1)
+
+    def _blocks(self, store: Tensor) -> Tensor:
+        """A store by blocks: [heads, blocks, block tokens, dim]."""
+        return store.view(len(store), -1, self.block_tokens, store.shape[-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,12 +184,6 @@ def reference_attention(
     hidden = torch.ones_like(scores, dtype=torch.bool).triu(num_context + 1)
     weights = scores.masked_fill(hidden, -torch.inf).softmax(-1)
     return (weights @ value).transpose(0, 1)
-
-
-def _gather(store: Tensor, table: Tensor) -> Tensor:
-    blocks = store.index_select(1, table.flatten())
-    heads, _, _, dim = blocks.shape
-    return blocks.view(heads, len(table), -1, dim).transpose(0, 1)
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:

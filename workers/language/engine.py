@@ -18,7 +18,8 @@ from workers.language.blocks import BlockPool
 from workers.language.embeddings import EmbeddingReader
 from workers.language.forbidding import hold_late
 from workers.language.grammar import Fault, Grammars
-from workers.language.inputs import InputBuilder
+from workers.language.graphs import Recorder
+from workers.language.inputs import AttentionPath, InputBuilder
 from workers.language.prefix import BlockKeys
 from workers.language.prompts import JobRefused, Prompt, PromptReader
 from workers.language.runner import Runner, default_kv_tokens
@@ -64,6 +65,8 @@ class Engine:
         max_step_tokens: int,
         max_step_sequences: int,
         max_context_tokens: int,
+        attend: AttentionPath | None = None,
+        recorder: Recorder | None = None,
         prefix_cache: bool,
         digest_key: bytes,
         grammars: Grammars,
@@ -76,10 +79,10 @@ class Engine:
         num_blocks = max(1, wanted // kv_block_tokens)
         self.kv_cache_tokens = num_blocks * kv_block_tokens
         self.max_context_tokens = min(allowed, self.kv_cache_tokens)
-        self._runner = Runner(decoder, num_blocks, kv_block_tokens)
+        self._runner = Runner(decoder, num_blocks, kv_block_tokens, recorder)
         self._embeddings = EmbeddingReader(decoder, arenas, home)
         self._reader = PromptReader(decoder, layout, self._embeddings, self.max_context_tokens)
-        self._builder = InputBuilder(decoder, self._runner.cache)
+        self._builder = InputBuilder(decoder, self._runner.cache, attend, pads=recorder is not None)
         self._blocks = BlockPool(num_blocks, kv_block_tokens)
         # Beside all anchors, the longest sequence finds room.
         num_longest = self._blocks.num_missing((), self.max_context_tokens)

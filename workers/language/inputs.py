@@ -1,6 +1,6 @@
 """A `Step` in, the tensors of its forward pass out."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,13 +8,27 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workers.families.decoder import Decoder, VisualRows
+from workers.families.decoder import Attention, Decoder, VisualRows
 from workers.language.attention import ChunkRows, KvCache, PackedAttention, SingleRows
 from workers.language.prompts import Prompt
 from workers.language.scheduler import Slice, Step
 from workers.language.sequence import Sequence
 
+# The slices of a step in, laid out as `build_attention` says; their attention out.
+AttentionPath = Callable[[KvCache, Tensor, list[Slice], torch.dtype], Attention]
+
 LEAST_BUCKET_TOKENS = 256  # contexts up to this length are computed together
+# Of a padded step; beyond them the work itself takes longer than to start it.
+MAX_PADDED_ROWS = 256
+MAX_PADDED_TOKENS = 4096  # of context
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeSize:
+    """What a step that only decodes is padded to, so that many steps have the same shape."""
+
+    num_rows: int
+    num_blocks: int  # of each row
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,23 +37,40 @@ class StepTensors:
 
     ids: Tensor  # [tokens], int64
     positions: Tensor  # [axes, tokens], int64
-    attention: PackedAttention
+    attention: Attention
     splices: tuple[tuple[int, Tensor], ...]  # first row, embeddings [1 + levels, rows, hidden]
     visual: VisualRows | None
     last_rows: Tensor  # [chosen], int64; rows whose logits are wanted
     choosers: tuple[Sequence, ...]  # the sequence of each of them
+    size: DecodeSize | None = None  # rows may be padding; None: none is
 
 
 class InputBuilder:
     """Builds the tensors of one engine's steps."""
 
-    def __init__(self, decoder: Decoder, cache: KvCache) -> None:
+    def __init__(
+        self,
+        decoder: Decoder,
+        cache: KvCache,
+        attend: AttentionPath | None = None,
+        *,
+        pads: bool = False,
+    ) -> None:
+        """Build for one way of attention, torch's if none is given.
+
+        With `pads` steps that only decode come in few sizes, always for torch's.
+        """
         self._decoder = decoder
         self._cache = cache
+        self._attend = attend or build_attention
+        self._pads = pads
 
     def build(self, step: Step, prompts: Mapping[str, Prompt]) -> StepTensors:
         """Lay the slices of a step out in rows; `prompts` are found by job id."""
         device = self._decoder.device
+        size = self._size_of(step.slices) if self._pads else None
+        if size is not None:
+            return self._padded(step.slices, size, prompts)
         # Singles of similar context lie side by side, so that little padding is computed.
         slices = sorted(step.slices, key=lambda piece: (piece.length > 1, piece.end))
         firsts = np.cumsum([0] + [piece.length for piece in slices])
@@ -56,11 +87,52 @@ class InputBuilder:
         return StepTensors(
             ids=table[0],
             positions=table[1:-1],
-            attention=build_attention(self._cache, table[-1], slices, self._decoder.dtype),
+            attention=self._attend(self._cache, table[-1], slices, self._decoder.dtype),
             splices=tuple(splices),
-            visual=self._visual(len(table[0]), splices),
+            visual=self._visual(splices),
             last_rows=_to_device(firsts[1:][chosen] - 1, device),
             choosers=tuple(slices[index].sequence for index in chosen),
+        )
+
+    def _size_of(self, slices: tuple[Slice, ...]) -> DecodeSize | None:
+        """The size to pad a step to; None if it does more than decode, or is too large."""
+        if any(piece.start < piece.sequence.num_prompt_tokens for piece in slices):
+            return None
+        num_tokens = max(piece.end for piece in slices)
+        if len(slices) > MAX_PADDED_ROWS or num_tokens > MAX_PADDED_TOKENS:
+            return None
+        least = max(num_tokens, LEAST_BUCKET_TOKENS)
+        num_blocks = -(-least // self._cache.block_tokens)
+        return DecodeSize(_power_of_two(len(slices)), _power_of_two(num_blocks))
+
+    def _padded(
+        self, slices: tuple[Slice, ...], size: DecodeSize, prompts: Mapping[str, Prompt]
+    ) -> StepTensors:
+        """A step in which rows beyond those of `slices` write to and see blocks of nobody."""
+        device, cache = self._decoder.device, self._cache
+        numbers = np.zeros((self._decoder.num_axes + 2, size.num_rows), np.int64)
+        numbers[-1] = cache.spare_block * cache.block_tokens
+        blocks = np.full((size.num_rows, size.num_blocks), cache.spare_block)
+        lengths = np.ones(size.num_rows, np.int64)
+        for row, piece in enumerate(slices):
+            self._fill(numbers[:, row : row + 1], piece, prompts[piece.sequence.job_id])
+            _fill_blocks(blocks[row], piece)
+            lengths[row] = piece.end
+        num_keys = size.num_blocks * cache.block_tokens
+        mask = _mask(np.arange(num_keys) >= lengths[:, None], device, self._decoder.dtype)
+        part = SingleRows(
+            slice(0, size.num_rows), _to_device(blocks, device), num_keys, mask[:, None, None]
+        )
+        table = _to_device(numbers, device)
+        return StepTensors(
+            ids=table[0],
+            positions=table[1:-1],
+            attention=PackedAttention(cache, table[-1], (part,), ()),
+            splices=(),
+            visual=None,
+            last_rows=torch.arange(len(slices), device=device),
+            choosers=tuple(piece.sequence for piece in slices),
+            size=size,
         )
 
     def _fill(
@@ -80,14 +152,12 @@ class InputBuilder:
         numbers[1:-1, read:] = index[read:] + prompt.offset
         numbers[-1] = np.asarray(sequence.block_ids)[index // size] * size + index % size
 
-    def _visual(self, num_rows: int, splices: list[tuple[int, Tensor]]) -> VisualRows | None:
+    def _visual(self, splices: list[tuple[int, Tensor]]) -> VisualRows | None:
         if not splices or not self._decoder.num_deepstack_levels:
             return None
-        mask = np.zeros(num_rows, np.bool_)
-        for row, embeddings in splices:
-            mask[row : row + embeddings.shape[1]] = True
+        parts = [np.arange(row, row + embeddings.shape[1]) for row, embeddings in splices]
         levels = torch.cat([embeddings[1:] for _, embeddings in splices], dim=1)
-        return VisualRows(_to_device(mask, self._decoder.device), levels)
+        return VisualRows(_to_device(np.concatenate(parts), self._decoder.device), levels)
 
 
 def build_attention(
@@ -121,15 +191,25 @@ def _singles(
     num_blocks = -(-lengths[-1] // block_tokens)
     table = np.empty((len(slices), num_blocks), np.int64)
     for row, piece in zip(table, slices, strict=True):
-        blocks = piece.sequence.block_ids[:num_blocks]
-        row[: len(blocks)] = blocks
-        row[len(blocks) :] = blocks[0]  # its own: another's may hold NaN
+        _fill_blocks(row, piece)
     mask = None
     if lengths[0] < lengths[-1]:
         is_hidden = np.arange(lengths[-1]) >= np.asarray(lengths)[:, None]
         mask = _mask(is_hidden, device, dtype)[:, None, None]
     rows = slice(start, start + len(slices))
     return SingleRows(rows, _to_device(table, device), lengths[-1], mask)
+
+
+def _fill_blocks(row: np.ndarray[Any, np.dtype[np.int64]], piece: Slice) -> None:
+    """The blocks that a single token sees, into its row of a table."""
+    blocks = piece.sequence.block_ids[: len(row)]
+    row[: len(blocks)] = blocks
+    row[len(blocks) :] = blocks[0]  # its own: another's may hold NaN
+
+
+def _power_of_two(number: int) -> int:
+    """The least that is not below `number`, which is positive."""
+    return 1 << (number - 1).bit_length()
 
 
 def _chunk(

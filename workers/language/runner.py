@@ -8,6 +8,7 @@ from torch import Tensor
 
 from workers.families.decoder import Decoder
 from workers.language.attention import KvCache
+from workers.language.graphs import DecodeGraphs, Recorder
 from workers.language.inputs import StepTensors
 
 GPU_SHARE = 0.9  # of the memory that is free once the weights are loaded
@@ -18,8 +19,16 @@ CPU_CONTEXTS = 8  # full contexts; more are of little use at a CPU's speed
 class Runner:
     """Runs the decoder over packed steps."""
 
-    def __init__(self, decoder: Decoder, num_blocks: int, block_tokens: int) -> None:
+    def __init__(
+        self,
+        decoder: Decoder,
+        num_blocks: int,
+        block_tokens: int,
+        recorder: Recorder | None = None,
+    ) -> None:
+        """`recorder`: what padded steps are recorded by; None: they are computed like others."""
         self._decoder = decoder
+        self._graphs = None if recorder is None else DecodeGraphs(self._compute, recorder)
         self.cache = KvCache(
             decoder.kv_spec, num_blocks, block_tokens, decoder.dtype, decoder.device
         )
@@ -29,8 +38,13 @@ class Runner:
         """Compute a step and keep its keys and values.
 
         Returns:
-            float32 [chosen, vocab], a row for each of `tensors.choosers`
+            float32 [chosen, vocab], a row for each of `tensors.choosers`; good until the next step
         """
+        if self._graphs is not None and tensors.size is not None:
+            return self._graphs.run(tensors)
+        return self._compute(tensors)
+
+    def _compute(self, tensors: StepTensors) -> Tensor:
         embeddings = self._decoder.embed(tensors.ids)
         for row, picture in tensors.splices:
             embeddings[row : row + picture.shape[1]] = picture[0]

@@ -1,14 +1,17 @@
 """Sequences in, the next `Step` out: who computes which tokens, and in which blocks."""
 
-from bisect import bisect_right
+from bisect import bisect_right, insort
 from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
+from operator import attrgetter
 
 from workers.language.blocks import BlockPool
 from workers.language.sequence import Sequence
 from workers.messages import Stats
+
+MAX_PASSES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +42,16 @@ class Step:
 
 
 class Scheduler:
-    """Decides, first come first served, within limits of tokens and sequences per step.
+    """Decides, within limits of tokens and sequences per step.
 
     Sequences that only need their next token go first, so that answers flow while prompts are
-    read in chunks. A sequence gets the blocks of all its known tokens when it is admitted; when
-    a growing answer finds no free block, the youngest running sequence gives its blocks up and
-    is computed anew later. The oldest never does, so there is always progress. What is held keeps
+    read in chunks. Half of what then is left goes to the oldest prompt, so that each will be read;
+    the rest to the shortest, so that a short one does not wait for long ones that came before.
+
+    A sequence gets the blocks of all its known tokens when it is admitted; when a growing answer
+    finds no free block, the youngest running sequence gives its blocks up and is computed anew
+    later. The oldest never does, so there is always progress. One that waits for blocks is passed
+    by at most `MAX_PASSES` younger ones; one that gave up its blocks by none. What is held keeps
     its place: others go on and start meanwhile.
 
     A block can be shared as soon as a step is to fill it, also by a sequence that starts in the
@@ -67,7 +74,8 @@ class Scheduler:
         # All that run may decode in one step, so the newest tokens never exceed the budget.
         self._max_running = min(max_step_sequences, max_step_tokens)
         self._running: list[Sequence] = []  # oldest first
-        self._waiting: deque[Sequence] = deque()  # preempted ones in front, they are older
+        self._waiting: deque[Sequence] = deque()  # oldest first, but preempted ones in front
+        self._num_arrived = 0
         self._anchors: Counter[int] = Counter()  # by block, how many sequences have it anchored
         self._dirty_blocks: list[int] = []
 
@@ -115,6 +123,9 @@ class Scheduler:
         self._blocks.share(sequence.block_ids)
         self._anchors.update(sequence.block_ids)
         self._waiting.append(sequence)
+        self._num_arrived += 1
+        sequence.arrival = self._num_arrived
+        sequence.num_known_tokens = len(self._find(sequence)) * self._blocks.block_tokens
 
     def remove(self, sequence: Sequence, is_finite: bool) -> None:
         """Forget a sequence and free its blocks.
@@ -133,9 +144,7 @@ class Scheduler:
     def pick(self) -> Step | None:
         """The next step, with the blocks that it writes to taken; None when nothing can run."""
         slices = self._decode()
-        budget = self._max_step_tokens - len(slices)
-        budget = self._prefill(slices, budget)
-        self._admit(slices, budget)
+        slices += self._read(self._max_step_tokens - len(slices))
         if not slices:
             return None
         dirty_blocks, self._dirty_blocks = tuple(self._dirty_blocks), []
@@ -148,7 +157,9 @@ class Scheduler:
         assert anchors == self._anchors, "anchors are not as many as counted"
         assert len(anchors) <= self._max_anchored_blocks, "anchors leave too little room"
         assert self.num_running <= self._max_running, "too many running sequences"
+        assert self._running == sorted(self._running, key=attrgetter("arrival")), "wrong order"
         for sequence in self._running:
+            assert sequence.is_running, "a running sequence holds no blocks"
             room = len(sequence.block_ids) * self._blocks.block_tokens
             assert sequence.num_computed_tokens < sequence.num_tokens, "nothing left to compute"
             assert sequence.num_computed_tokens <= room, "computed more than the blocks hold"
@@ -164,7 +175,8 @@ class Scheduler:
         while index < len(self._running):  # preemption takes from the end, behind the index
             sequence = self._running[index]
             if _num_left(sequence) == 1 and self._grow(sequence):
-                slices.append(self._cut(sequence, 1))
+                slices.append(_slice(sequence, 1))
+                self._name(slices[-1])
             index += 1
         return slices
 
@@ -184,29 +196,43 @@ class Scheduler:
             sequence.block_ids += self._blocks.take(missing)
         return True
 
-    def _prefill(self, slices: list[Slice], budget: int) -> int:
-        """Go on with prompts that are half read; what is left of the budget."""
-        for sequence in self._running:
-            length = min(_num_left(sequence), budget)
-            if length > 0 and _num_left(sequence) > 1:
-                slices.append(self._cut(sequence, length))
-                budget -= length
-        return budget
+    def _read(self, budget: int) -> list[Slice]:
+        """Slices of prompts, and of answers that are computed anew, for `budget` tokens."""
+        readers = [each for each in self._running if _num_left(each) > 1]
+        readers += [each for each in self._waiting if not each.is_held]
+        lengths: dict[Sequence, int] = {}
+        readers.sort(key=attrgetter("arrival"))
+        if readers:
+            budget -= self._grant(readers[0], (budget + 1) // 2, lengths)
+        for sequence in sorted(readers, key=_size):  # the older first among equals
+            budget -= self._grant(sequence, budget, lengths)
+        return [_slice(sequence, length) for sequence, length in lengths.items()]
 
-    def _admit(self, slices: list[Slice], budget: int) -> None:
-        """Start waiting sequences in order, as long as the next one fits."""
-        for sequence in [each for each in self._waiting if not each.is_held]:
-            if budget <= 0 or len(self._running) >= self._max_running:
-                return
-            known = self._find(sequence)
-            if not self._fits(sequence, known):
-                return
-            self._waiting.remove(sequence)
-            self._start(sequence, known)
-            self._running.append(sequence)
-            length = min(_num_left(sequence), budget)
-            slices.append(self._cut(sequence, length))
-            budget -= length
+    def _grant(self, sequence: Sequence, budget: int, lengths: dict[Sequence, int]) -> int:
+        """Let a sequence compute up to `budget` more tokens in this step; how many they are."""
+        if budget < 1 or (not sequence.is_running and not self._admit(sequence)):
+            return 0
+        before = lengths.get(sequence, 0)
+        length = min(_num_left(sequence) - before, budget)
+        if length:
+            lengths[sequence] = before + length
+            self._name(_slice(sequence, before + length))
+        return length
+
+    def _admit(self, sequence: Sequence) -> bool:
+        """Start a waiting sequence, if it is its turn and there is room; whether it runs now."""
+        first = next(each for each in self._waiting if not each.is_held)
+        known = self._find(sequence)
+        if len(self._running) >= self._max_running or not self._fits(sequence, known):
+            return False
+        if first is not sequence and not self._fits(first, self._find(first)):
+            if first.num_completion_tokens or first.num_passes >= MAX_PASSES:
+                return False
+            first.num_passes += 1
+        self._waiting.remove(sequence)
+        self._start(sequence, known)
+        insort(self._running, sequence, key=attrgetter("arrival"))
+        return True
 
     def _fits(self, sequence: Sequence, known: list[int]) -> bool:
         """Whether there are blocks for a sequence, of which those of the beginning are known.
@@ -235,15 +261,14 @@ class Scheduler:
         num_blocks = (sequence.num_tokens - 1) // self._blocks.block_tokens
         return self._blocks.find(sequence.keys.upto(sequence.token_ids, num_blocks))
 
-    def _cut(self, sequence: Sequence, length: int) -> Slice:
-        """A slice of the next tokens; the blocks that it fills can be shared from now on."""
-        piece = Slice(sequence, sequence.num_computed_tokens, length)
-        if sequence.keys is not None:
-            first, last = (at // self._blocks.block_tokens for at in (piece.start, piece.end))
-            keys = sequence.keys.upto(sequence.token_ids, last)
-            for index in range(first, last):
-                self._blocks.name(sequence.block_ids[index], keys[index])
-        return piece
+    def _name(self, piece: Slice) -> None:
+        """From now on the blocks that a slice fills can be shared."""
+        sequence, size = piece.sequence, self._blocks.block_tokens
+        if sequence.keys is None or piece.start // size == piece.end // size:
+            return
+        keys = sequence.keys.upto(sequence.token_ids, piece.end // size)
+        for index in range(piece.start // size, piece.end // size):
+            self._blocks.name(sequence.block_ids[index], keys[index])
 
     def _release(self, sequence: Sequence, is_finite: bool) -> None:
         """Give back all blocks but anchored ones."""
@@ -259,3 +284,16 @@ class Scheduler:
 def _num_left(sequence: Sequence) -> int:
     """Tokens that can be computed now."""
     return sequence.num_tokens - sequence.num_computed_tokens - sequence.is_held
+
+
+def _size(sequence: Sequence) -> int:
+    """Class of what there is to compute: each holds sizes up to twice as large as the last.
+
+    So of two prompts of about equal length the older stays the first.
+    """
+    known = sequence.num_computed_tokens if sequence.is_running else sequence.num_known_tokens
+    return (sequence.num_tokens - known).bit_length()
+
+
+def _slice(sequence: Sequence, length: int) -> Slice:
+    return Slice(sequence, sequence.num_computed_tokens, length)

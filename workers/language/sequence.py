@@ -24,6 +24,9 @@ class Sequence:
     num_computed_tokens: int = 0
     num_finite_tokens: int = 0  # computed ones that were seen to be finite
     num_cached_tokens: int = 0  # of the prompt, not computed because they were known
+    num_known_tokens: int = 0  # what that looked like when it was queued
+    arrival: int = 0  # its number, in the order in which sequences were queued
+    num_passes: int = 0  # younger ones that started while it waited for blocks
     num_anchored_blocks: int = 0  # its first ones, which it holds from `put` to its end
     block_ids: list[int] = field(default_factory=list)
     keys: BlockKeys | None = None  # None: it shares no blocks with others
@@ -39,6 +42,11 @@ class Sequence:
     def num_completion_tokens(self) -> int:
         """Tokens chosen so far."""
         return len(self.token_ids) - self.num_prompt_tokens
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it takes part in steps; one that waits holds anchored blocks at most."""
+        return len(self.block_ids) > self.num_anchored_blocks
 
     def accept(self, token_id: int) -> Literal["stop", "length"] | None:
         """Add a token chosen by finite logits; the reason to end, if it is the last."""

@@ -27,13 +27,13 @@ def layers_of(model: Model) -> Any:
 def test_rotations_that_change_with_the_batch_are_refused() -> None:
     config = SimpleNamespace(model_type="deepseek_v3", rope_parameters={"rope_type": "dynamic"})
     with pytest.raises(UnsupportedCheckpoint, match="dynamic"):
-        TextModel(SimpleNamespace(config=config), torch.nn.Identity())
+        TextModel(SimpleNamespace(config=config), torch.nn.Linear(1, 1))
 
 
 def test_other_text_models_are_refused() -> None:
     config = SimpleNamespace(model_type="deepseek_v32", rope_parameters=None)
     with pytest.raises(UnsupportedCheckpoint, match="'deepseek_v32'"):
-        TextModel(SimpleNamespace(config=config), torch.nn.Identity())
+        TextModel(SimpleNamespace(config=config), torch.nn.Linear(1, 1))
 
 
 def test_a_token_is_kept_as_one_latent_and_one_rotated_key(plain: Model) -> None:

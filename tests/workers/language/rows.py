@@ -19,6 +19,7 @@ from tests.workers.language.models import (
 from workers.features import ELSEWHERE
 from workers.language.blocks import BlockPool
 from workers.language.embeddings import EmbeddingReader
+from workers.language.graphs import Recorder
 from workers.language.inputs import InputBuilder
 from workers.language.prompts import Prompt, PromptReader
 from workers.language.runner import Runner
@@ -42,13 +43,14 @@ def packed(
     num_blocks: int = 800,
     max_step_tokens: int = 2048,
     change: Callable[[Prompt], Prompt] = lambda prompt: prompt,
+    recorder: Recorder | None = None,
 ) -> tuple[Rows, int]:
     """Logits of every row that chooses a token, and the steps that preempted sequences sat out."""
     arenas = LentArenas()
     embeddings = EmbeddingReader(model.decoder, arenas, ELSEWHERE)
     reader = PromptReader(model.decoder, model.layout, embeddings, 4096)
-    runner = Runner(model.decoder, num_blocks, block_tokens=2)
-    builder = InputBuilder(model.decoder, runner.cache)
+    runner = Runner(model.decoder, num_blocks, 2, recorder)
+    builder = InputBuilder(model.decoder, runner.cache, pads=recorder is not None)
     scheduler = Scheduler(BlockPool(num_blocks, 2), max_step_tokens, 16)
     prompts: dict[str, Prompt] = {}
     for index, request in enumerate(requests):
@@ -89,7 +91,7 @@ def _run(
             piece.sequence.num_computed_tokens = piece.end
         for sequence, row in zip(tensors.choosers, logits, strict=True):
             index = int(sequence.job_id)
-            rows[index, sequence.num_tokens - 1] = row
+            rows[index, sequence.num_tokens - 1] = row.clone()
             if sequence.accept(later_tokens(requests[index])[sequence.num_completion_tokens]):
                 scheduler.remove(sequence, is_finite=True)
     return rows, num_preempted

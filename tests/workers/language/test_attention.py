@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from workers.families.decoder import LayerKv
+from workers.families.decoder import Attention, LayerKv
 from workers.language.attention import KvCache, PackedAttention, reference_attention
 from workers.language.inputs import build_attention
 from workers.language.scheduler import Slice
@@ -30,7 +30,8 @@ class Case:
     values: list[Tensor]  # views of the keys when the layer is latent
     queries: list[Tensor]  # [query heads, length, dim] each
     cache: KvCache
-    attention: PackedAttention
+    slots: Tensor
+    attention: Attention
 
     def run(self) -> Tensor:
         def joined(tensors: list[Tensor]) -> Tensor:
@@ -78,8 +79,9 @@ def make_case(parts: list[tuple[int, int]], content: float = 0.0, spec: LayerKv 
         [block * BLOCK_TOKENS + offset for block in blocks for offset in range(BLOCK_TOKENS)]
     )
     cache.write(0, places, foreign, None if spec.is_latent else foreign)
-    attention = build_attention(cache, torch.tensor(slots), slices, torch.float32)
-    return Case(slices, keys, values, queries, cache, attention)
+    places = torch.tensor(slots)
+    attention = build_attention(cache, places, slices, torch.float32)
+    return Case(slices, keys, values, queries, cache, places, attention)
 
 
 SPECS = [pytest.param(GROUPED, id="grouped"), pytest.param(LATENT, id="latent")]
@@ -111,6 +113,7 @@ def test_what_others_left_in_their_blocks_has_no_effect(
 
 def test_very_unequal_contexts_are_computed_apart() -> None:
     case = make_case([(3, 1), (40, 1), (330, 1)])
+    assert isinstance(case.attention, PackedAttention)
     assert [part.num_keys for part in case.attention.singles] == [41, 331]
     torch.testing.assert_close(case.run(), case.expected(), rtol=1e-5, atol=2e-6)
 

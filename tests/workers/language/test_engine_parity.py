@@ -76,7 +76,7 @@ def test_greedy_answers_survive_preemption(
     monkeypatch.setattr(Scheduler, "pick", noting)
     requests, expected = cases
     arenas = LentArenas()
-    engine = make_engine(model, arenas, kv_cache_tokens=240, kv_block_tokens=2)
+    engine = make_engine(model, arenas, kv_cache_tokens=190, kv_block_tokens=2)
     jobs = [make_job(arenas, each, str(index)) for index, each in enumerate(requests)]
     found = answers(run(engine, jobs, 16))
     assert [found[str(index)] for index in range(len(requests))] == expected

@@ -2,8 +2,11 @@
 
 import random
 
+import pytest
+
 from workers.language.blocks import BlockPool
-from workers.language.scheduler import Scheduler, Step
+from workers.language.prefix import BlockKeys
+from workers.language.scheduler import MAX_PASSES, Scheduler, Step
 from workers.language.sequence import Sequence
 from workers.sampling import Sampling
 
@@ -39,6 +42,19 @@ def run(scheduler: Scheduler, step: Step) -> list[Sequence]:
     return ended
 
 
+def run_one(scheduler: Scheduler) -> list[Sequence]:
+    step = scheduler.pick()
+    assert step is not None
+    return run(scheduler, step)
+
+
+def keyed(name: str, num_prompt_tokens: int, max_tokens: int) -> Sequence:
+    """A sequence whose blocks others may share."""
+    sequence = make_sequence(name, num_prompt_tokens, max_tokens)
+    sequence.keys = BlockKeys(bytes(8), b"", (), 4)
+    return sequence
+
+
 def shape(step: Step | None) -> list[tuple[str, int, int]]:
     assert step is not None
     return [(piece.sequence.job_id, piece.start, piece.length) for piece in step.slices]
@@ -56,10 +72,10 @@ def test_prompts_are_cut_and_decoding_goes_first() -> None:
         assert step is not None
         run(scheduler, step)
     assert shapes == [
-        [("a", 0, 4), ("b", 0, 6)],
-        [("a", 4, 1), ("b", 6, 9)],
-        [("a", 5, 1), ("b", 15, 5), ("c", 0, 3)],
-        [("a", 6, 1), ("b", 20, 1), ("c", 3, 1)],
+        [("a", 0, 4), ("c", 0, 3), ("b", 0, 3)],
+        [("a", 4, 1), ("c", 3, 1), ("b", 3, 8)],
+        [("a", 5, 1), ("c", 4, 1), ("b", 11, 8)],
+        [("a", 6, 1), ("b", 19, 1), ("c", 5, 1)],
     ]
 
 
@@ -68,27 +84,89 @@ def test_the_youngest_gives_way_and_comes_back_first() -> None:
     for name in "ab":
         scheduler.add(make_sequence(name, 7, 9))
     scheduler.add(make_sequence("c", 4, 2))
-    order: list[str] = []
-    preempted = False
-    while True:
-        step = scheduler.pick()
-        if step is None:
-            break
+    starts: list[str] = []
+    ended: list[str] = []
+    while (step := scheduler.pick()) is not None:
         names = [piece.sequence.job_id for piece in step.slices]
-        preempted |= any(each.num_completion_tokens and not each.block_ids for each in scheduler)
-        order += [each.job_id for each in run(scheduler, step)]
+        assert "a" in names or "a" in ended
+        starts += [piece.sequence.job_id for piece in step.slices if not piece.start]
+        ended += [each.job_id for each in run(scheduler, step)]
         scheduler.check()
-        assert "a" in names or "a" in order
-    assert preempted
-    assert order == ["a", "b", "c"]
+    assert starts == ["a", "b", "b", "c"]
+    assert sorted(ended) == ["a", "b", "c"]
 
 
-def test_nobody_overtakes_a_waiting_sequence() -> None:
-    scheduler = make_scheduler(num_blocks=8)
-    scheduler.add(make_sequence("a", 20, 5))
-    scheduler.add(make_sequence("long", 20, 5))
-    scheduler.add(make_sequence("short", 1, 5))
-    assert {name for name, _, _ in shape(scheduler.pick())} == {"a"}
+def steps_until_told(scheduler: Scheduler, sequence: Sequence) -> int:
+    """Steps up to the first token of a sequence."""
+    for count in range(1, 1000):
+        step = scheduler.pick()
+        assert step is not None
+        run(scheduler, step)
+        scheduler.check()
+        if sequence.num_completion_tokens:
+            return count
+    raise AssertionError("never")
+
+
+@pytest.mark.parametrize("num_long", [1, 3, 30])
+@pytest.mark.parametrize(("length", "num_steps"), [(8, 1), (9, 2), (60, 8)])
+def test_a_short_prompt_does_not_wait_for_long_ones(
+    num_long: int, length: int, num_steps: int
+) -> None:
+    scheduler = make_scheduler(num_blocks=600, block_tokens=64, sequences=64)
+    for index in range(num_long):
+        scheduler.add(make_sequence(f"long {index}", 900, 5))
+    run_one(scheduler)
+    short = make_sequence("short", length, 5)
+    scheduler.add(short)
+    assert steps_until_told(scheduler, short) <= num_steps
+
+
+def test_a_long_prompt_is_read_though_short_ones_keep_coming() -> None:
+    scheduler = make_scheduler(num_blocks=1000, sequences=64)
+    long = make_sequence("long", 400, 5)
+    scheduler.add(long)
+    for count in range(400 // 8):
+        scheduler.add(make_sequence(f"short {count}", 16, 1))
+        run_one(scheduler)
+    assert long.num_completion_tokens
+
+
+def test_the_older_of_two_long_prompts_is_read_as_if_alone() -> None:
+    scheduler = make_scheduler(num_blocks=1000)
+    first, second = make_sequence("first", 160, 5), make_sequence("second", 150, 5)
+    for each in (first, second):
+        scheduler.add(each)
+    assert steps_until_told(scheduler, first) == 160 // 16
+
+
+def test_what_is_known_of_a_prompt_does_not_make_it_long() -> None:
+    scheduler = make_scheduler(num_blocks=1000)
+    scheduler.add(keyed("before", 100, 1))
+    while (step := scheduler.pick()) is not None:
+        run(scheduler, step)
+    scheduler.add(make_sequence("long", 90, 5))
+    again = keyed("again", 103, 1)
+    scheduler.add(again)
+    assert steps_until_told(scheduler, again) == 1
+
+
+def test_a_prompt_without_room_is_passed_by_a_few_and_no_more() -> None:
+    scheduler = make_scheduler(num_blocks=10)
+    scheduler.add(make_sequence("holder", 4, 28))
+    run_one(scheduler)
+    scheduler.add(make_sequence("large", 36, 2))
+    others = [make_sequence(f"small {index}", 1, 1) for index in range(2 * MAX_PASSES)]
+    told: list[str] = []
+    for other in others:
+        scheduler.add(other)
+        told += [each.job_id for each in run_one(scheduler)]
+    while (step := scheduler.pick()) is not None:
+        told += [each.job_id for each in run(scheduler, step)]
+    assert told.index("holder") == MAX_PASSES
+    first_after = told.index("large")
+    assert first_after < len(told) - 1
+    assert set(told[:MAX_PASSES]) == {each.job_id for each in others[:MAX_PASSES]}
 
 
 def test_running_sequences_never_outnumber_a_step() -> None:
@@ -198,8 +276,8 @@ def test_what_is_held_before_it_starts_is_overtaken_and_then_comes_first() -> No
         scheduler.check()
     assert shapes == [
         [("b", 0, 3), ("c", 0, 7)],
-        [("b", 3, 1), ("c", 7, 5), ("a", 0, 4)],
-        [("b", 4, 1), ("c", 12, 1), ("a", 4, 3)],
+        [("b", 3, 1), ("a", 0, 7), ("c", 7, 2)],
+        [("a", 7, 1), ("b", 4, 1), ("c", 9, 3)],
     ]
 
 

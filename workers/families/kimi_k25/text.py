@@ -9,9 +9,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import AttentionInterface
 
 from workers.families import UnsupportedCheckpoint
 from workers.families.decoder import Attention, LayerKv, VisualRows, check_rope
+from workers.families.products import pack_layers
 from workers.families.text import PackedText
 
 ATTENTION_NAME = "fovea_latent"
@@ -21,7 +23,7 @@ TEXT_MODEL_TYPE = "deepseek_v3"  # the library reads kimi_k2 as this
 class TextModel(PackedText):
     """See `workers.families.decoder.Decoder`."""
 
-    def __init__(self, language_model: Any, lm_head: torch.nn.Module) -> None:
+    def __init__(self, language_model: Any, lm_head: torch.nn.Linear) -> None:
         """Take over a loaded text model and its output projection.
 
         Raises:
@@ -34,7 +36,10 @@ class TextModel(PackedText):
                 f"text model {config.model_type!r} is not supported; supported is {TEXT_MODEL_TYPE}"
             )
         check_rope(config)
-        super().__init__(language_model, lm_head, (ATTENTION_NAME, _attend))
+        super().__init__(language_model, lm_head)
+        pack_layers(language_model, kept=("kv_b_proj",))  # `_attend` needs that one's weight
+        AttentionInterface.register(ATTENTION_NAME, _attend)
+        language_model.set_attn_implementation(ATTENTION_NAME)
         for layer in language_model.layers:
             layer.self_attn.expand_kv = _keep_latent
         key_dim = config.kv_lora_rank + config.qk_rope_head_dim
@@ -42,6 +47,7 @@ class TextModel(PackedText):
         self.kv_spec = (spec,) * len(language_model.layers)
         self.num_deepstack_levels = 0
         self.num_axes = 1
+        self.is_recordable = False  # which experts have work is asked in every layer
 
     def forward(
         self,

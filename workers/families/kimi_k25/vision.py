@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from transformers import vision_utils
 from transformers.models.kimi_k25.modeling_kimi_k25 import get_vision_temporal_merge_index
 
+from workers.families.products import pack_layers
 from workers.families.tower import PatchEmbedding, TowerAttention, runs_of
 
 Grid = tuple[int, int, int]  # frames, rows, columns of patches
@@ -33,6 +34,8 @@ class VisionModel:
         tower.patch_embed.proj = PatchEmbedding(tower.patch_embed.proj)
         for layer in tower.layers:
             layer.attn = _joined(layer.attn)
+        pack_layers(tower)
+        pack_layers(projector)
         self._tower = tower
         self._projector = projector
 

@@ -1,4 +1,4 @@
-"""The decoder of Qwen-VL: the library's own modules, run over packed sequences."""
+"""The decoder of Qwen-VL: the library's weights, run over packed sequences."""
 
 from typing import Any
 
@@ -7,9 +7,9 @@ from torch import Tensor
 
 from workers.families import UnsupportedCheckpoint
 from workers.families.decoder import Attention, LayerKv, VisualRows, check_rope
+from workers.families.qwen_vl.layers import DecoderLayer, RootMeanSquareNorm, rotation_of
 from workers.families.text import PackedText
 
-ATTENTION_NAME = "fovea_packed"
 NUM_AXES = 3  # frame, row and column
 
 
@@ -17,7 +17,7 @@ class TextModel(PackedText):
     """See `workers.families.decoder.Decoder`; serves qwen2_vl, qwen2_5_vl and qwen3_vl."""
 
     def __init__(
-        self, language_model: Any, lm_head: torch.nn.Module, num_deepstack_levels: int
+        self, language_model: Any, lm_head: torch.nn.Linear, num_deepstack_levels: int
     ) -> None:
         """Take over a loaded text model and its output projection.
 
@@ -26,14 +26,18 @@ class TextModel(PackedText):
         """
         config = language_model.config
         _check_layers(config)
-        super().__init__(language_model, lm_head, (ATTENTION_NAME, _attend))
+        super().__init__(language_model, lm_head)
         heads = config.num_key_value_heads
         self.kv_spec = tuple(
             LayerKv(heads, layer.self_attn.head_dim, layer.self_attn.head_dim)
             for layer in language_model.layers
         )
+        for index, layer in enumerate(language_model.layers):
+            language_model.layers[index] = DecoderLayer(layer, index)
+        language_model.norm = RootMeanSquareNorm(language_model.norm)
         self.num_deepstack_levels = num_deepstack_levels
         self.num_axes = NUM_AXES
+        self.is_recordable = True
 
     def forward(
         self,
@@ -43,34 +47,15 @@ class TextModel(PackedText):
         visual: VisualRows | None,
     ) -> Tensor:
         """Run the layers; see `Decoder.forward`."""
-        deepstack: dict[str, Any] = {}
-        if visual is not None:
-            deepstack["visual_pos_masks"] = visual.mask[None]
-            deepstack["deepstack_visual_embeds"] = list(visual.levels)
-        output = self._language_model(
-            inputs_embeds=embeddings[None],
-            position_ids=positions[:, None],  # three axes: two would be taken for a batch
-            use_cache=False,
-            packed=attention,
-            **deepstack,
-        )
-        hidden: Tensor = output.last_hidden_state[0]
-        return hidden
-
-
-def _attend(  # noqa: PLR0913 - the library's signature
-    module: Any,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    scaling: float,
-    packed: Attention,
-    **_: Any,
-) -> tuple[Tensor, None]:
-    """The library's attention hook: one batch entry [1, heads, tokens, dim] of packed rows."""
-    output = packed.attend(module.layer_idx, query[0], key[0], value[0], scaling)
-    return output[None], None
+        hidden, model = embeddings, self._language_model
+        cosines, sines = model.rotary_emb(hidden, positions[:, None])
+        rotation = rotation_of(cosines[0], sines[0])
+        for index, layer in enumerate(model.layers):
+            hidden = layer(hidden, rotation, attention)
+            if visual is not None and index < len(visual.levels):
+                hidden.index_add_(0, visual.rows, visual.levels[index])
+        normed: Tensor = model.norm(hidden)
+        return normed
 
 
 def _check_layers(config: Any) -> None:

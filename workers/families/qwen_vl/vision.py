@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from transformers import vision_utils
 
+from workers.families.products import pack_layers
 from workers.families.tower import PatchEmbedding, Run, TowerAttention, runs_of
 
 Grid = tuple[int, int, int]  # frames, rows, columns of patches
@@ -36,6 +37,7 @@ class VisionModel:
         for block in tower.blocks:
             attention = block.attn
             block.attn = TowerAttention(attention.qkv, attention.proj, attention.num_heads)
+        pack_layers(tower)
         self._tower = tower
         self._merge_size: int = config.spatial_merge_size
 

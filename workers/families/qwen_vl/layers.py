@@ -1,0 +1,99 @@
+"""Layers of the decoder as we compute them: the library's weights in fewer and larger steps."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from workers.families.decoder import Attention
+from workers.families.products import product_of
+
+Rotation = tuple[Tensor, Tensor]  # cosines and signed sines, each [tokens, 1, head width]
+
+
+class DecoderLayer(nn.Module):
+    """One layer of the library's, with its arithmetic.
+
+    A step that decodes a few rows consists of many small operations, and their number is what it
+    costs: queries, keys and values are one product here, and steps that follow a product are part
+    of it where that is quicker.
+    """
+
+    def __init__(self, layer: Any, index: int) -> None:
+        """Take over the weights of `layer`, which is of no use afterwards."""
+        super().__init__()
+        attention, mlp = layer.self_attn, layer.mlp
+        self._index = index
+        self._head_width: int = attention.head_dim
+        self._scale: float = attention.scaling
+        num_queries, num_keys = (
+            attention.config.num_attention_heads,
+            attention.config.num_key_value_heads,
+        )
+        self._heads: list[int] = [num_queries, num_keys, num_keys]  # and values
+        self.input_norm = RootMeanSquareNorm(layer.input_layernorm)
+        self.qkv = product_of(attention.q_proj, attention.k_proj, attention.v_proj)
+        self.query_key_norm = _norms_of(attention)
+        self.output = product_of(attention.o_proj)
+        self.mlp_norm = RootMeanSquareNorm(layer.post_attention_layernorm)
+        self.gate = product_of(mlp.gate_proj)
+        self.up = product_of(mlp.up_proj)
+        self.down = product_of(mlp.down_proj)
+
+    def forward(self, hidden: Tensor, rotation: Rotation, attention: Attention) -> Tensor:
+        """[tokens, hidden] -> [tokens, hidden]."""
+        mixed = self._attend(self.input_norm(hidden), rotation, attention)
+        hidden = self.output.plus(mixed, hidden)
+        normed = self.mlp_norm(hidden)
+        inner = self.up.times(normed, self.gate.silu(normed))
+        return self.down.plus(inner, hidden)
+
+    def _attend(self, normed: Tensor, rotation: Rotation, attention: Attention) -> Tensor:
+        heads = self.qkv(normed).view(len(normed), -1, self._head_width)
+        query, key, value = torch.split(heads, self._heads, dim=1)
+        if self.query_key_norm is not None:
+            query_norm, key_norm = self.query_key_norm
+            turned = torch.cat([query_norm(query), key_norm(key)], dim=1)
+        else:
+            turned = heads[:, : -self._heads[-1]]
+        by_head = _turn(turned, rotation).transpose(0, 1)
+        query, key = torch.split(by_head, self._heads[:2])
+        mixed = attention.attend(self._index, query, key, value.transpose(0, 1), self._scale)
+        return mixed.flatten(1)
+
+
+class RootMeanSquareNorm(nn.Module):
+    """The library's norm of the same name, in five operations instead of eight."""
+
+    def __init__(self, norm: Any) -> None:
+        """Take over the library's."""
+        super().__init__()
+        self.weight = norm.weight
+        width = self.weight.shape[-1]
+        self._share = 1 / width
+        self._floor = torch.full((), norm.variance_epsilon, device=self.weight.device)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., width] -> [..., width]; computed in float32 and rounded like the library's."""
+        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
+        scale = torch.addcmul(self._floor, length, length, value=self._share).rsqrt_()
+        return torch.mul(x, scale, out=torch.empty_like(x)).mul_(self.weight)
+
+
+def rotation_of(cosines: Tensor, sines: Tensor) -> Rotation:
+    """What `DecoderLayer` takes, of the library's tables [tokens, head width]."""
+    first, second = sines.chunk(2, dim=-1)
+    return cosines[:, None], torch.cat([-first, second], dim=-1)[:, None]
+
+
+def _norms_of(attention: Any) -> nn.ModuleList | None:
+    """Those of queries and keys, in a checkpoint that has them."""
+    if not hasattr(attention, "q_norm"):
+        return None
+    return nn.ModuleList(RootMeanSquareNorm(each) for each in (attention.q_norm, attention.k_norm))
+
+
+def _turn(heads: Tensor, rotation: Rotation) -> Tensor:
+    """Rotate [tokens, heads, head width] by position: each number with the one half a head on."""
+    cosines, sines = rotation
+    return (heads * cosines).addcmul_(heads.roll(heads.shape[-1] // 2, dims=-1), sines)
