@@ -19,6 +19,20 @@ from gateway.timeline import Timeline, current_timeline
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 
+# A rate needs the zero before the first event, so these are shown from the start.
+_LIMITS = (
+    "max_running_requests",
+    "max_image_requests",
+    "max_queued_pixels",
+    "max_bytes_in_flight",
+    "max_kv_demand",
+    "worker_inbox",
+    "key_concurrency",
+    "key_requests",
+    "key_images",
+    "key_tokens",
+)
+
 
 class Metrics:
     """All metrics of one gateway. Owned by the event loop; made once and passed in."""
@@ -36,7 +50,9 @@ class Metrics:
         self._add_workers()
         self._add_memory()
         for name in workers:
-            self.worker_lost.labels(name)  # a rate needs the zero before the first death
+            self.worker_lost.labels(name)
+        for limit in _LIMITS:
+            self.refusals.labels(limit)
 
     def _add_requests(self) -> None:
         self.ready = self._gauge("fovea_ready", "1 while requests are let in, as /ready says.")
