@@ -11,6 +11,7 @@ from pydantic.fields import FieldInfo
 from config.compute import EngineSettings, VisionSettings
 from config.domains import parse_domains
 from config.limits import ClientSettings, LimitSettings
+from config.logs import LogFormat
 from config.section import Section
 from config.workers import WorkerSpec, parse_workers
 
@@ -55,6 +56,12 @@ class ServerSettings(Section):
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Least severe log line that is written."
+    )
+    log_format: LogFormat = Field(
+        "text", description="Form of log lines: text for people, json for machines."
+    )
+    serving_names: bool = Field(
+        True, description="Show metrics also by vLLM's names, for dashboards that are there."
     )
     max_body_bytes: int = Field(
         64 * MEBIBYTE, ge=1024, description="Largest request body, in bytes."

@@ -69,7 +69,7 @@ def _print_key(name: str, words: list[str]) -> None:
 
 def _serve(settings: Settings, begun: float) -> None:
     share_one_heap()
-    set_up_logs(settings.server.log_level, "gateway")
+    set_up_logs(settings.server.log_level, "gateway", settings.server.log_format)
     check_torch_pair()
     listener = listen(settings.server)
     uvloop.run(serve(settings, listener, begun))

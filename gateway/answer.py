@@ -100,7 +100,9 @@ class Answer:
             deltas += self._calls.enter(last)
             reason = self._reason("stop" if self._is_over else batch.end.reason)
             self.num_tokens = batch.end.num_completion_tokens
-        self.ended = reason is not None
+        if reason is not None:
+            self.ended = True
+            self._services.metrics.answers.labels(reason).inc()
         entries = None if self._log is None else self._log.take(_words(events))
         return Piece(self._choice, join(deltas), entries, reason)
 

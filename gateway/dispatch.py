@@ -1,9 +1,10 @@
 """Jobs out to workers, their events back to whoever waits; every job ends exactly once."""
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gateway.errors import (
     BadRequest,
@@ -20,6 +21,7 @@ from gateway.lease import Lease, Share
 from gateway.metrics import Metrics
 from gateway.place import Candidate
 from gateway.ticket import Ticket
+from gateway.timeline import Timeline, current_timeline
 from gateway.ward import Ward
 from workers.messages import (
     Abort,
@@ -53,6 +55,7 @@ class _Encoding:
     worker: int
     leases: Sequence[Lease[Allocator]]
     result: asyncio.Future[Encoded]
+    timeline: Timeline = field(default_factory=current_timeline)
 
     def release(self) -> None:
         """Give the regions back."""
@@ -167,6 +170,8 @@ class Dispatcher:
                 self._taken(ticket, event)
             case Started():
                 ticket.num_cached_tokens = event.num_cached_tokens
+                ticket.is_started = True
+                self._observe(ticket, "prefill")
             case Tokens():
                 ticket.token_ids.extend(event.token_ids)
                 ticket.likelihoods.extend(event.likelihoods)
@@ -201,9 +206,9 @@ class Dispatcher:
         self._metrics.image_patches.inc(encoding.job.plan.num_patches)
         for stage in ("queue", "preprocess", "digest", "encode"):
             seconds = getattr(event, f"{stage}_seconds")
-            self._metrics.stage_seconds.labels(stage).observe(seconds)
+            self._metrics.observe(stage, seconds, encoding.timeline)
         if event.decode_seconds:  # by the owner; what the gateway decodes, it observes there
-            self._metrics.stage_seconds.labels("decode").observe(event.decode_seconds)
+            self._metrics.observe("decode", event.decode_seconds, encoding.timeline)
         if not encoding.result.done():
             encoding.result.set_result(event)
 
@@ -214,7 +219,7 @@ class Dispatcher:
         ticket.missing = ()
         ticket.wake.set()
         if ticket.regions:
-            self._metrics.stage_seconds.labels("transfer").observe(event.transfer_seconds)
+            self._metrics.observe("transfer", event.transfer_seconds, ticket.timeline)
         for region in ticket.regions:
             way = "cuda_ipc" if region.pool else "cpu"
             if region.arena == ticket.worker and not event.is_copied:
@@ -242,13 +247,21 @@ class Dispatcher:
         del self._tickets[ticket.job_id]
         ticket.release()
         ticket.end = end
+        if ticket.is_started:
+            self._observe(ticket, "generate")
         ticket.wake.set()
+
+    def _observe(self, ticket: Ticket, stage: str) -> None:
+        """An engine's stage has ended, and the next begins."""
+        begun, ticket.stage_begun = ticket.stage_begun, time.monotonic()
+        self._metrics.observe(stage, ticket.stage_begun - begun, ticket.timeline)
 
     def _show_stats(self, worker: int, event: Stats) -> None:
         name = self._pool.fleet().workers[worker].name
         self._metrics.worker_running.labels(name).set(event.num_running)
         waiting = event.num_waiting + event.num_images_waiting
         self._metrics.worker_waiting.labels(name).set(waiting)
+        self._metrics.worker_waiting_images.labels(name).set(event.num_images_waiting)
         self._metrics.kv_used_tokens.labels(name).set(event.kv_used_tokens)
         self._metrics.kv_cached_tokens.labels(name).set(event.kv_cached_tokens)
 

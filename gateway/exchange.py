@@ -5,6 +5,7 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from contextlib import ExitStack
+from dataclasses import asdict
 from typing import Any
 
 import anyio
@@ -12,19 +13,15 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
 from gateway.admit import Permit
-from gateway.errors import (
-    BodyTimeout,
-    BodyTooLarge,
-    ImageRejected,
-    NotReady,
-    ServeError,
-)
+from gateway.errors import BodyTimeout, BodyTooLarge, NotReady, ServeError
 from gateway.ignored import IGNORED_HEADER, name_ignored
 from gateway.limits import account_of
 from gateway.prompt import Prompt
 from gateway.replies import EventStream, error_response, json_response
 from gateway.request_id import request_id_of
+from gateway.sse import Usage
 from gateway.talk import Asked, Desk, Language
+from gateway.timeline import Timeline, keep_timeline
 
 log = logging.getLogger(__name__)
 
@@ -52,41 +49,50 @@ class Exchange(ABC):
         self._arrival = next(self._services.arrivals)
         self._headers: dict[str, str] = {}  # of an answer that goes well
         self._answered = False
+        self._usage: Usage | None = None  # what was used, where it came to an answer
 
     async def run(self) -> None:
         """Answer the request, or say why not."""
-        status, code = 200, ""
-        with self._services.metrics.requests_running.track_inprogress():
-            try:
-                await self._run_until_gone()
-                if not self._answered:
-                    status, code = _CLIENT_GONE, "client_gone"
-            except ServeError as error:
-                status, code = error.status, error.code
-                await self._fail(error)
-            except Exception:
-                log.exception("request %s failed", self._request_id)
-                fault = ServeError("the gateway failed on this request")
-                status, code = fault.status, fault.code
-                await self._fail(fault)
-        self._observe(status, code)
+        with self._services.metrics.requests_running.track_inprogress(), keep_timeline() as times:
+            status, code = await self._run_to_its_end()
+            self._observe(status, code, times)
 
-    def _observe(self, status: int, code: str) -> None:
+    async def _run_to_its_end(self) -> tuple[int, str]:
+        """Status and error code, which is empty where there was no error."""
+        try:
+            await self._run_until_gone()
+        except ServeError as error:
+            await self._fail(error)
+            return error.status, error.code
+        except Exception:
+            log.exception("request %s failed", self._request_id)
+            fault = ServeError("the gateway failed on this request")
+            await self._fail(fault)
+            return fault.status, fault.code
+        return (200, "") if self._answered else (_CLIENT_GONE, "client_gone")
+
+    def _observe(self, status: int, code: str, times: Timeline) -> None:
         seconds = time.monotonic() - self._begun
         self._services.metrics.requests.labels(str(status), code).inc()
         self._services.metrics.request_seconds.observe(seconds)
+        outcome: dict[str, object] = {"status": status, "code": code}
+        outcome |= {"seconds": round(seconds, 6), "stages": times.stages()}
+        if self._usage is not None:
+            outcome["usage"] = asdict(self._usage)
+        fields = {"request_id": self._request_id, "job_id": self._job_id, **outcome}
         log.info(
-            "request %s, job %s: %d %s after %.3f s",
+            "request %s, job %s: %d %s after %.3f s; stages: %s",
             self._request_id,
             self._job_id,
             status,
             code or "ok",
             seconds,
+            ", ".join(f"{stage} {spent:.3f}" for stage, spent in times.stages().items()),
+            extra={"fields": fields},
         )
 
     async def _fail(self, error: ServeError) -> None:
-        if isinstance(error, ImageRejected):
-            self._services.metrics.images_rejected.labels(error.stage, error.code).inc()
+        self._services.metrics.count_error(error)
         if self._stream.ended:
             return
         with anyio.move_on_after(_LAST_WORDS_SECONDS):

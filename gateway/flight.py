@@ -224,7 +224,7 @@ class Pilot:
 
     def _make(self, picture: Picture, asked_at: float, *, decoded: bool) -> Made:
         """In a thread of the pool; the time before counts as waiting."""
-        self._metrics.stage_seconds.labels("decode_wait").observe(time.monotonic() - asked_at)
+        self._metrics.observe("decode_wait", time.monotonic() - asked_at)
         with self._metrics.stage("decode"):
             return self.payloads.make(picture, decoded=decoded)
 

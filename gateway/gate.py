@@ -56,6 +56,7 @@ class Gate:
 
     async def _refuse(self, error: ServeError, scope: Scope, receive: Receive, send: Send) -> None:
         self._metrics.requests.labels(str(error.status), error.code).inc()
+        self._metrics.count_error(error)
         await error_response(error, scope)(scope, receive, send)
 
 

@@ -68,7 +68,7 @@ class Generation(Exchange):
 
     def _count(self, answers: Answers, permit: Permit) -> None:
         """Put what was used on the account, also of an answer that nobody heard to its end."""
-        usage = answers.usage_so_far()
+        usage = self._usage = answers.usage_so_far()
         self._services.metrics.count_usage(usage)
         permit.account.charge_tokens(usage.prompt_tokens + usage.completion_tokens)
 

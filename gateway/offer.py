@@ -97,7 +97,12 @@ class Offer:
         beginning, traces = self._beginning(), self._services.traces
         trace = traces.find(beginning[-1]) if beginning else None
         engines = self._services.dispatcher.engines()
-        return choose_engine(engines, None if trace is None else trace.engine)
+        favourite = None if trace is None else trace.engine
+        engine = choose_engine(engines, favourite)
+        name = next(each.name for each in engines if each.index == engine)
+        reason = "known" if engine == favourite else "load"
+        self._services.metrics.engine_choices.labels(name, reason).inc()
+        return engine
 
     async def _obtain(self, hopes: Hopes, desk: ExitStack) -> tuple[dict[bytes, Entry], Share]:
         pictures = [each for each in self._shown.values() if each.task.digest not in hopes]

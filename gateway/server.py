@@ -33,6 +33,7 @@ from gateway.preflight import check_context, check_devices
 from gateway.progress import LoadProgress
 from gateway.protocol import ClientLimits, Http1
 from gateway.services import Services
+from gateway.serving_names import add_serving_names
 from gateway.sockets import StartError, allow_many_files, url_of
 from gateway.traces import MAX_TRACES, TraceBook
 from gateway.weights import check_weights
@@ -134,6 +135,9 @@ class Gateway:
     def _make_services(self, specs: tuple[WorkerSpec, ...]) -> Services:
         settings, checkpoint = self._settings, self._checkpoint
         metrics = Metrics(tuple(view.name for view in self._pool.fleet().workers))
+        name = settings.server.served_model_name or settings.model.model.resolve().name
+        if settings.server.serving_names:
+            add_serving_names(metrics, name)
         dispatcher = Dispatcher(self._pool, metrics, settings.workers.fence_seconds)
         decode_pool = DecodePool(settings.images.decode_threads)
         store = EmbeddingStore(self._pool.places, settings.vision.embedding_cache_share, metrics)
@@ -142,8 +146,7 @@ class Gateway:
         return Services(
             settings=settings,
             checkpoint=checkpoint,
-            served_model_name=settings.server.served_model_name
-            or settings.model.model.resolve().name,
+            served_model_name=name,
             backend=image_backend(specs, settings.images),
             metrics=metrics,
             admission=Admission(settings.server, settings.limits),

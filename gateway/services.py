@@ -85,9 +85,15 @@ class Services:
 
     def sample_gauges(self) -> None:
         """Bring the gauges up to date that no event carries."""
+        self.metrics.ready.set(self.is_ready())
         self.metrics.fenced.set(self.dispatcher.fence.num_fenced)
+        self.metrics.image_requests.set(self.admission.num_with_images)
+        self.metrics.held_bytes.set(self.admission.num_bytes)
+        self.metrics.queued_pixels.set(self.admission.num_pixels)
+        self.metrics.demanded_tokens.set(self.admission.num_tokens)
         loads = self.encoder.loads()
         for view in self.pool.fleet().workers:
+            self.metrics.kv_capacity_tokens.labels(view.name).set(view.kv_cache_tokens)
             self.metrics.owner_load.labels(view.name).set(loads[view.index])
             self.metrics.worker_ready.labels(view.name).set(view.ready)
             idle = self.store.idle_bytes(view.index)

@@ -1,10 +1,12 @@
 """What arrives of one answer, and what is held for it meanwhile."""
 
 import asyncio
+import time
 from dataclasses import dataclass, field
 
 from gateway.fence import INNOCENT, Key
 from gateway.lease import Share
+from gateway.timeline import Timeline, current_timeline
 from workers.messages import Failed, Finished, Likelihood, Region
 
 
@@ -35,6 +37,9 @@ class Ticket:
     num_cached_tokens: int = 0  # of the prompt; known when the first token comes
     missing: tuple[int, ...] | None = None  # starts of images that the engine lacks; None: unknown
     end: Finished | Failed | None = None
+    timeline: Timeline = field(default_factory=current_timeline)
+    stage_begun: float = field(default_factory=time.monotonic)  # when the engine's stage began
+    is_started: bool = False  # whether the first token has come
 
     @property
     def is_decided(self) -> bool:

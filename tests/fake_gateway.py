@@ -30,7 +30,7 @@ class FakeGateway(Gateway):
 
 async def serve() -> None:
     settings = load_settings(os.environ)
-    set_up_logs(settings.server.log_level, "gateway")
+    set_up_logs(settings.server.log_level, "gateway", settings.server.log_format)
     await FakeGateway(settings, listen(settings.server), time.monotonic()).run()
 
 

@@ -31,7 +31,7 @@ class PooledGateway(Gateway):
 
 async def serve() -> None:
     settings = load_settings(os.environ)
-    set_up_logs(settings.server.log_level, "gateway")
+    set_up_logs(settings.server.log_level, "gateway", settings.server.log_format)
     await PooledGateway(settings, listen(settings.server), time.monotonic()).run()
 
 

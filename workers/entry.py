@@ -56,7 +56,7 @@ def serve(channel: Channel, arenas: Arenas, build: Build) -> int:
             return 1  # the gateway left before it had said anything
         bodies = channel.receive(wait=True)
     start = msgspec.msgpack.decode(bodies[0], type=Start)
-    set_up_logs(start.log_level, start.name)
+    set_up_logs(start.log_level, start.name, start.log_format)
     try:
         vision, language, ready = build(start, arenas, _Reporter(channel))
     except Exception as error:  # noqa: BLE001 - the gateway reports it and exits or tries again

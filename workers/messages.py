@@ -112,6 +112,7 @@ class Start(Frame, frozen=True, kw_only=True):
     dtype: str  # float32, bfloat16, float16 or auto
     num_threads: int
     log_level: str
+    log_format: Literal["text", "json"]
     max_context_tokens: int  # 0: what the checkpoint allows
     max_vision_batch_patches: int  # 0: what suits the device
     feature_pool_bytes: int  # of the pool that an owner makes on its device; 0: none

@@ -182,6 +182,7 @@ def _start_message(  # noqa: PLR0913 - what all workers have in common, and whic
         dtype=settings.model.dtype,
         num_threads=num_threads,
         log_level=settings.server.log_level,
+        log_format=settings.server.log_format,
         max_context_tokens=settings.model.max_context_tokens,
         max_vision_batch_patches=settings.vision.max_vision_batch_patches,
         feature_pool_bytes=settings.workers.feature_pool_bytes if has_pool else 0,

@@ -128,6 +128,7 @@ def start_message(model: str, roles: tuple[str, ...]) -> Start:
         dtype="auto",
         num_threads=1,
         log_level="info",
+        log_format="text",
         max_context_tokens=0,
         max_vision_batch_patches=64,
         feature_pool_bytes=0,
