@@ -15,7 +15,7 @@ from gateway.answer_schema import ErrorBody
 from gateway.body_schema import Schema, request_bodies, schemas_of
 from gateway.gate import OPEN_PATHS
 from gateway.replies import json_response
-from gateway.response_schema import ResponseBody
+from gateway.response_schema import ResponseBody, ResponseEvent
 from gateway.services import Services
 
 PATH = "/openapi.json"
@@ -54,7 +54,7 @@ class Operation:
     summary: str
     answer: type[BaseModel] | str  # a class, or the media type of a text
     body: str = ""  # the name of its schema
-    event: type[BaseModel] | str = ""  # what the data of one event is, where it can be streamed
+    event: type[BaseModel] | None = None  # the data of one event, where it can be streamed
     failures: Errors = ()
     also: Mapping[int, type[BaseModel]] = field(default_factory=dict)  # answers of other statuses
     example: Mapping[str, Any] = field(default_factory=dict)  # of a body, but for its model
@@ -94,7 +94,7 @@ OPERATIONS: Sequence[Operation] = (
         "The same in the newer form; nothing is kept",
         ResponseBody,
         body="ResponseInput",
-        event="an event of OpenAI's, by its name",
+        event=ResponseEvent,
         failures=_ASKING,
         example={
             "input": [{"role": "user", "content": _INPUT_PARTS}],
@@ -213,8 +213,8 @@ def _answers(operation: Operation) -> dict[str, Any]:
         content[operation.answer] = {"schema": {"type": kind}}
     else:
         content["application/json"] = {"schema": _named(operation.answer.__name__)}
-    if operation.event:
-        content["text/event-stream"] = {"schema": _events(operation.event)}
+    if operation.event is not None:
+        content["text/event-stream"] = {"schema": _event(operation.event)}
     found = {"200": {"description": operation.summary, "content": content}}
     for status, answer in operation.also.items():
         schema = {"anyOf": [_named(answer.__name__), _named(ErrorBody.__name__)]}
@@ -223,9 +223,12 @@ def _answers(operation: Operation) -> dict[str, Any]:
     return found
 
 
-def _events(event: type[BaseModel] | str) -> Schema:
-    what = event if isinstance(event, str) else _named(event.__name__)["$ref"]
-    return {"type": "string", "description": f"server-sent events; the data of each is {what}"}
+def _event(event: type[BaseModel]) -> Schema:
+    """One event; a stream may fail on its way, and some end with a mark."""
+    told = {"anyOf": [_named(event.__name__), _named(ErrorBody.__name__)]}
+    data = {"type": "string", "contentMediaType": "application/json", "contentSchema": told}
+    fields = {"event": {"type": "string"}, "data": {"anyOf": [{"const": "[DONE]"}, data]}}
+    return {"type": "object", "properties": fields, "required": ["data"]}
 
 
 def _failures(failures: Errors) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from typing import Any, Literal
 
+from pydantic import BaseModel
+
 from gateway.answer_schema import CallItemBody, MessageItem, ReasoningItem, Told
 
 
@@ -63,3 +65,11 @@ class ResponseBody(Told):
     top_p: float
     truncation: str
     user: str | None
+
+
+class ResponseEvent(BaseModel):
+    """The data of one event of OpenAI's; its other fields go by its type."""
+
+    type: str
+    sequence_number: int
+    response: ResponseBody | None = None  # of those that tell of the whole
