@@ -77,7 +77,7 @@ def request_bodies(model: str) -> dict[str, Schema]:
 def _body(fields: Mapping[str, Schema], model: str, required: tuple[str, ...]) -> Schema:
     """Fields that nobody knows are taken, and named in a header of the answer."""
     known: dict[str, Schema] = {name: {} for name in HARMLESS_FIELDS - fields.keys()}
-    known |= fields | {"model": {"type": "string", "enum": [model]}}
+    known |= {**fields, "model": {"type": "string", "enum": [model]}}
     properties = {
         name: known[name] if name in required else _or_null(known[name]) for name in sorted(known)
     }

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 import anyio
-import httpx
 import openai
 import pytest
 from pydantic import BaseModel
@@ -76,10 +75,10 @@ def test_a_client_that_is_refused_comes_again_when_it_is_told_to(narrow: Server)
     """Without Retry-After it would come again within half a second."""
     answered: list[tuple[int, float]] = []
 
-    def note(response: httpx.Response) -> None:
+    def note(response: Any) -> None:
         answered.append((response.status_code, time.monotonic()))
 
-    http = httpx.Client(event_hooks={"response": [note]})
+    http = openai.DefaultHttpxClient(event_hooks={"response": [note]})
     url = f"{narrow.url}/v1"
     with (
         openai.OpenAI(base_url=url, api_key="none", max_retries=8, http_client=http) as client,
