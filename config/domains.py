@@ -30,9 +30,12 @@ def parse_domains(text: str) -> AllowedDomains:
     """Read `a.example,*.b.example,192.0.2.7,[2001:db8::7]` and the like; empty allows all.
 
     Raises:
-        ValueError: an entry is neither a host name, `*.` and a host name, nor an IP address.
+        ValueError: an entry is neither a host name, `*.` and a host name, nor an IP address; or the
+            text is not empty, and yet names none.
     """
     entries = [entry.strip() for entry in text.split(",") if entry.strip()]
+    if text and not entries:  # a list that came out empty by mistake shall not allow all
+        raise ValueError("no host is named; leave it empty to allow all")
     wild = [entry[2:] for entry in entries if entry.startswith("*.")]
     return AllowedDomains(
         names=frozenset(_parse_host(entry) for entry in entries if not entry.startswith("*.")),

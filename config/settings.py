@@ -5,10 +5,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 from pydantic.fields import FieldInfo
 
+from config.compute import EngineSettings, VisionSettings
 from config.domains import parse_domains
+from config.limits import ClientSettings, LimitSettings
+from config.section import Section
 from config.workers import WorkerSpec, parse_workers
 
 PREFIX = "FOVEA_"
@@ -37,12 +40,6 @@ def _check_folder(text: str) -> str:
     return text
 
 
-class Section(BaseModel):
-    """Settings that belong together; each field is read from FOVEA_ plus its name in capitals."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
 class ServerSettings(Section):
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
@@ -63,12 +60,20 @@ class ServerSettings(Section):
         64 * MEBIBYTE, ge=1024, description="Largest request body, in bytes."
     )
     max_running_requests: int = Field(
-        256, ge=1, description="Requests in work at once; more are refused with 429."
+        256,
+        ge=1,
+        description=(
+            "Requests in work at once, each counted once for every choice; more are refused with "
+            "429."
+        ),
     )
     max_bytes_in_flight: int = Field(
         512 * MEBIBYTE,
         ge=MEBIBYTE,
-        description="Bytes of bodies and encoded images held by all requests; more is a 429.",
+        description=(
+            "Bytes of bodies and encoded images held by all requests, less 64 KiB for each; more "
+            "is a 429."
+        ),
     )
     body_seconds: float = Field(
         60.0, gt=0, description="Time a client gets to send its request body, in seconds; then 408."
@@ -80,36 +85,6 @@ class ServerSettings(Section):
         30.0,
         ge=0,
         description="Time that running requests get after SIGTERM or Ctrl-C, in seconds.",
-    )
-
-
-class ClientSettings(Section):
-    max_connections: int = Field(
-        16_384,
-        ge=1,
-        description=(
-            "Connections of clients at once; more get 503. At most three quarters of the files "
-            "that the system lets the process open."
-        ),
-    )
-    max_head_bytes: int = Field(
-        32_768, ge=1024, description="Largest head of a request, its URL included; then 431."
-    )
-    head_seconds: float = Field(
-        10.0, gt=0, description="Time a client gets to send the head of a request; then 408."
-    )
-    idle_seconds: float = Field(
-        75.0,
-        gt=0,
-        description=(
-            "Time a connection stays open between requests, in seconds; longer than load "
-            "balancers keep theirs, which is often 60."
-        ),
-    )
-    stalled_seconds: float = Field(
-        30.0,
-        gt=0,
-        description="Time after which a client that does not read its answer is cut off.",
     )
 
 
@@ -158,6 +133,30 @@ class WorkerSettings(Section):
     )
     restart_seconds: float = Field(
         0.5, gt=0, description="First wait before a lost worker is started again; doubles to 30."
+    )
+    silent_seconds: float = Field(
+        20.0,
+        gt=0,
+        description=(
+            "Time without a sign of life after which a worker is taken for stuck and replaced, in "
+            "seconds. Signs come from a thread of its own, also during a long pass of a model."
+        ),
+    )
+    turn_seconds: float = Field(
+        300.0,
+        gt=0,
+        description=(
+            "Time for one batch of images and one step of the engine after which a worker is taken "
+            "for stuck and replaced, in seconds."
+        ),
+    )
+    fence_seconds: float = Field(
+        300.0,
+        ge=0,
+        description=(
+            "Time for which a prompt or an image is refused after it was by itself when a worker "
+            "died, and there at an earlier death, in seconds."
+        ),
     )
 
 
@@ -215,47 +214,11 @@ class ImageSettings(Section):
     )
 
 
-class VisionSettings(Section):
-    max_vision_batch_patches: int = Field(
-        0,
-        ge=0,
-        description=(
-            "Patches that one pass of the vision tower takes; a larger image goes alone. "
-            "0: 16384 on a GPU, 2048 on a CPU."
-        ),
-    )
-    embedding_cache_share: float = Field(
-        0.5,
-        ge=0,
-        le=1,
-        description=(
-            "Share of the memory for embeddings (the worker's shared memory, or with cuda_ipc its "
-            "pool) that keeps them for requests to come; 0 keeps none."
-        ),
-    )
-
-
-class EngineSettings(Section):
-    kv_cache_tokens: int = Field(
-        0, ge=0, description="Tokens that the KV cache holds; 0: from the device's free memory."
-    )
-    kv_block_tokens: int = Field(16, ge=1, le=1024, description="Tokens in one KV block.")
-    max_step_tokens: int = Field(
-        2048,
-        ge=1,
-        description="Tokens that one engine step computes; longer prompts take several steps.",
-    )
-    max_step_sequences: int = Field(128, ge=1, description="Sequences that one engine step takes.")
-    prefix_cache: bool = Field(
-        True,
-        description="Keep what was computed of prompts and answers for prompts that begin alike.",
-    )
-
-
 class Settings(Section):
     """Everything that can be set, read once at start and passed in by section."""
 
     server: ServerSettings = ServerSettings()
+    limits: LimitSettings = LimitSettings()
     clients: ClientSettings = ClientSettings()
     model: ModelSettings = ModelSettings()
     workers: WorkerSettings = WorkerSettings()

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gateway.deltas import CallBook, Delta, Said, join
-from gateway.dispatch import Batch, Ticket, to_error
+from gateway.dispatch import to_error
 from gateway.errors import BadRequest, ServeError
 from gateway.prompt import Prompt
 from gateway.services import Services
 from gateway.sse import Usage
 from gateway.tensors import INVALID_TENSORS
 from gateway.text_stream import TextStream
+from gateway.ticket import Batch, Ticket
 from gateway.token_log import Entry, TokenLog
 from workers.families.answers import Event, Words
 from workers.messages import Failed
@@ -135,6 +136,8 @@ class Answer:
                 param="messages",
                 code=INVALID_TENSORS,
             )
+        if failed.kind == "lost":
+            self._services.dispatcher.fence.check_prompt(self._ticket.key)
         return to_error(failed)
 
     def _observe(self, batch: Batch) -> None:

@@ -3,20 +3,24 @@
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from gateway.errors import (
     BadRequest,
     DeadlinePassed,
     NotReady,
+    OutOfMemory,
     Overloaded,
     ServeError,
     WorkerFailed,
     WorkerLost,
 )
+from gateway.fence import FENCE_SECONDS, INNOCENT, Fence, Key, prompt_key
 from gateway.lease import Lease, Share
 from gateway.metrics import Metrics
 from gateway.place import Candidate
+from gateway.ticket import Ticket
+from gateway.ward import Ward
 from workers.messages import (
     Abort,
     Encoded,
@@ -25,9 +29,7 @@ from workers.messages import (
     Finished,
     FromWorker,
     GenerateJob,
-    Likelihood,
     Missing,
-    Region,
     Started,
     Stats,
     Taken,
@@ -41,57 +43,6 @@ _LOST = "the worker that held this request is gone; try again"
 
 class Undecoded(Exception):
     """The owner could not read the image's file; it takes pixels instead."""
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """What arrived of an answer since the last look."""
-
-    token_ids: tuple[int, ...]
-    likelihoods: tuple[Likelihood, ...]  # one for each token if logprobs were asked for
-    end: Finished | Failed | None
-
-
-@dataclass(slots=True)
-class Ticket:
-    """One generate job under way; tokens pile up here, so a slow reader slows nobody.
-
-    Owned by the dispatcher, which alone fills it; the request's task alone reads it.
-    """
-
-    job_id: str
-    worker: int
-    share: Share | None  # of the embeddings
-    regions: tuple[Region, ...]  # of these
-    wake: asyncio.Event  # set whenever something arrives; several tickets may have it in common
-    token_ids: list[int] = field(default_factory=list)
-    likelihoods: list[Likelihood] = field(default_factory=list)
-    num_cached_tokens: int = 0  # of the prompt; known when the first token comes
-    missing: tuple[int, ...] | None = None  # starts of images that the engine lacks; None: unknown
-    end: Finished | Failed | None = None
-
-    @property
-    def is_decided(self) -> bool:
-        """Whether the engine has taken the job, or said what it misses, or it ended."""
-        return self.missing is not None or self.end is not None
-
-    @property
-    def has_news(self) -> bool:
-        """Whether there is something to take."""
-        return bool(self.token_ids) or self.end is not None
-
-    def take(self) -> Batch:
-        """Take all there is."""
-        batch = Batch(tuple(self.token_ids), tuple(self.likelihoods), self.end)
-        self.token_ids.clear()
-        self.likelihoods.clear()
-        return batch
-
-    def release(self) -> None:
-        """Let the embeddings go; twice does nothing."""
-        share, self.share = self.share, None
-        if share is not None:
-            share.release()
 
 
 @dataclass(slots=True)
@@ -115,7 +66,10 @@ class Dispatcher:
     The pool promises each job sent one last event, also when its worker dies.
     """
 
-    def __init__(self, pool: Pool, metrics: Metrics) -> None:
+    def __init__(self, pool: Pool, metrics: Metrics, fence_seconds: float = FENCE_SECONDS) -> None:
+        """`fence_seconds`: for how long what killed workers is refused."""
+        self.fence = Fence(fence_seconds)
+        self._ward = Ward(pool, self.fence, self.on_event)
         self._pool = pool
         self._metrics = metrics
         self._encodings: dict[str, _Encoding] = {}
@@ -139,18 +93,23 @@ class Dispatcher:
         return tuple(Candidate(view.index, view.name, loads[view.index]) for view in views)
 
     async def encode(
-        self, worker: int, job: EncodeJob, leases: Sequence[Lease[Allocator]]
+        self,
+        worker: int,
+        job: EncodeJob,
+        leases: Sequence[Lease[Allocator]],
+        key: Key = INNOCENT,
     ) -> Encoded:
         """Have `worker` encode one image; the leases on its regions are held meanwhile.
 
-        Cancelling it tells the worker; the regions stay held until the worker has let go.
+        `key` is the image's, see `gateway.fence`. Cancelling this tells the worker; the regions
+        stay held until the worker has let go.
 
         Raises:
             ServeError: the job failed, ran out of time, or its worker died.
             Undecoded: the payload was a file that the owner cannot read.
         """
         result: asyncio.Future[Encoded] = asyncio.get_running_loop().create_future()
-        self._send(worker, job)
+        self._send(worker, job, key)
         encoding = _Encoding(job, worker, [lease.hold() for lease in leases], result)
         self._encodings[job.job_id] = encoding
         try:
@@ -170,10 +129,13 @@ class Dispatcher:
 
         Raises:
             Overloaded: the worker does not read.
+            RequestFenced: the prompt is refused for now.
         """
-        self._send(worker, job)
+        key = prompt_key(job)
+        self.fence.check_prompt(key)
+        self._send(worker, job, key)
         regions = tuple(each.embeddings.region for each in job.spans if each.embeddings is not None)
-        ticket = Ticket(job.job_id, worker, share.hold(), regions, wake)
+        ticket = Ticket(job.job_id, worker, share.hold(), regions, wake, key)
         self._tickets[job.job_id] = ticket
         return ticket
 
@@ -184,6 +146,7 @@ class Dispatcher:
 
     def on_event(self, worker: int, event: FromWorker) -> None:
         """Take one message of a worker; late messages of ended jobs are dropped."""
+        event = self._ward.hear(worker, event)
         match event:
             case Encoded():
                 self._encoded(event)
@@ -213,14 +176,21 @@ class Dispatcher:
             case Missing():
                 self._refused(ticket, event)
 
-    def _send(self, worker: int, message: EncodeJob | GenerateJob) -> None:
+    def on_lost(self, worker: int) -> None:
+        """A worker died, and the last events of the jobs that it held were taken."""
+        self._ward.lose(worker)
+
+    def _send(self, worker: int, message: EncodeJob | GenerateJob, key: Key) -> None:
         try:
-            self._pool.send(worker, message)
+            self._ward.send(worker, message, key)
         except OutboxFull as error:
             raise Overloaded("the worker's inbox is full") from error
 
     def _abort(self, worker: int, job_id: str) -> None:
-        self._pool.send(worker, Abort(job_id=job_id))
+        if self._ward.drop(worker, job_id):
+            self._failed(Failed(job_id=job_id, kind="internal", message="aborted"))
+        else:
+            self._pool.send(worker, Abort(job_id=job_id))
 
     def _encoded(self, event: Encoded) -> None:
         encoding = self._encodings.pop(event.job_id, None)
@@ -290,7 +260,9 @@ def to_error(failed: Failed) -> ServeError:
             return BadRequest(failed.message)
         case "deadline":
             return DeadlinePassed("the request's time limit ran out")
-        case "lost":
-            return WorkerLost(_LOST)
+        case "lost" | "gone":
+            return WorkerLost(_LOST, is_suspect=failed.kind == "lost")
+        case "out_of_memory":
+            return OutOfMemory("a worker has too little memory left for this request; try again")
         case "internal" | "undecoded" | "not_finite":
             return WorkerFailed("a worker failed on this request")

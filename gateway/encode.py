@@ -122,6 +122,7 @@ class Encoder:
             seats = self._known_seats(pictures, desk)
             missing = {key: picture for key, picture in pictures.items() if key not in seats}
             _refuse_named(missing)
+            self._refuse_fenced(missing)
             rooms = self._take_rooms(missing) if missing else {}
             if rooms is None:
                 return None
@@ -140,13 +141,19 @@ class Encoder:
         with ExitStack() as desk:
             desk.callback(_release, rooms)
             seats = self._known_seats(pictures, desk)
-            _refuse_named({key: each for key, each in pictures.items() if key not in seats})
-            self._count_lookups(len(seats), len(pictures) - len(seats))
-            for key in pictures.keys() - seats.keys():
-                seats[key] = self._take_off(pictures[key], rooms.pop(key), request_id, desk)
+            missing = {key: each for key, each in pictures.items() if key not in seats}
+            _refuse_named(missing)
+            self._refuse_fenced(missing)
+            self._count_lookups(len(seats), len(missing))
+            for key, picture in missing.items():
+                seats[key] = self._take_off(picture, rooms.pop(key), request_id, desk)
             _release(rooms)  # the rest is not needed
             cleanup.push(desk.pop_all())
         return seats
+
+    def _refuse_fenced(self, missing: Pictures) -> None:
+        for picture in missing.values():
+            self._pilot.check_fence(picture)
 
     def _known_seats(self, pictures: Pictures, desk: ExitStack) -> dict[bytes, Seat]:
         seats: dict[bytes, Seat] = {}

@@ -3,16 +3,18 @@
 ServeError
   CallerError       BadRequest 400, PromptTooLong 400, ImageRejected 400, ImageTooLarge 413,
                     BodyTooLarge 413, BodyTimeout 408, UnknownModel 404, UnknownRoute 404,
-                    WrongMethod 405, InvalidKey 401, KeyNotAllowed 403
+                    WrongMethod 405, InvalidKey 401, KeyNotAllowed 403, RequestFenced 422,
+                    ImageFenced 422
     HeadError       MalformedRequest 400, HeadTimeout 408, HeadTooLarge 431
   BusyError         Overloaded 429, RateLimited 429, DeadlinePassed 504, NotReady 503,
                     TooManyConnections 503
-  WorkerError       WorkerFailed 500, WorkerLost 503
+  WorkerError       WorkerFailed 500, OutOfMemory 503, WorkerLost 503
 
 Messages name the field, the limit and the value given, and never hold an address of memory, a
 path, or more than a few characters of the caller's data.
 """
 
+import math
 from typing import Any, Literal
 
 Stage = Literal["fetch", "header", "decode", "limit", "encode"]
@@ -197,6 +199,18 @@ class Overloaded(BusyError):
 
     code = "overloaded"
     retry_after_seconds = 1
+    hit: dict[str, str | int] | None = None  # the limit, as error bodies tell it
+
+    @classmethod
+    def by(cls, name: str, value: int, limit: int, retry_seconds: float = 1.0) -> "Overloaded":
+        """Refuse by a limit: the name of its setting, what is in work, and how much may be."""
+        error = cls(f"{value} are in work; the limit {name} is {limit}")
+        error.hit = {"name": name, "value": value, "limit": limit}
+        error.retry_after_seconds = math.ceil(retry_seconds)
+        return error
+
+    def extra(self) -> dict[str, Any]:
+        return {"limit": self.hit} if self.hit else {}
 
 
 class RateLimited(BusyError):
@@ -246,12 +260,25 @@ class WorkerFailed(WorkerError):
     code = "worker_failed"
 
 
+class OutOfMemory(WorkerError):
+    """A worker had no memory for this request's work; others may have left it some by now."""
+
+    status = 503
+    code = "out_of_memory"
+    retry_after_seconds = 1
+
+
 class WorkerLost(WorkerError):
-    """A worker died while it held this request's work."""
+    """A worker died while it held this request's work, or before it came to it."""
 
     status = 503
     code = "worker_lost"
     retry_after_seconds = 1
+
+    def __init__(self, message: str, *, is_suspect: bool = False) -> None:
+        """`is_suspect`: whether it may have died of this very work."""
+        super().__init__(message)
+        self.is_suspect = is_suspect
 
 
 def error_body(error: ServeError, request_id: str) -> dict[str, Any]:

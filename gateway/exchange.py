@@ -109,8 +109,10 @@ class Exchange(ABC):
             if body is None:
                 return
             cleanup.callback(asyncio.create_task(self._watch(gone)).cancel)
+            permit.look_at(body)
             asked = await self._parse(body)
             del body
+            permit.expect(*_weight(asked))
             permit.keep(sum(map(_inline_bytes, asked.prompts)))
             await self._answer(asked, permit, cleanup)
         if self._services.is_cut and not self._answered:
@@ -167,6 +169,12 @@ class Exchange(ABC):
         response.headers.update(self._headers)
         await response(self._scope, self._receive, self._send)
         self._answered = True
+
+
+def _weight(asked: Asked) -> tuple[int, int]:
+    """How many answers a body asks for, and how many images it shows."""
+    num_choices = sum(prompt.num_choices for prompt in asked.prompts)
+    return max(1, num_choices), sum(len(prompt.images) for prompt in asked.prompts)
 
 
 def _inline_bytes(prompt: Prompt) -> int:

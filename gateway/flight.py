@@ -175,6 +175,11 @@ class Pilot:
         # Whoever joins a flight at the end of its first request's time has as much time again.
         self._limit_seconds = 2 * request_seconds
 
+    def check_fence(self, picture: Picture) -> None:
+        """Raise ImageFenced if workers died of the image lately."""
+        source = picture.source
+        self._dispatcher.fence.check_image(picture.task.digest, source.index, source.param)
+
     async def fly(self, flight: Flight, request_id: str) -> Encoded:
         """Decode the image in its request's turn, and have its owner encode it.
 
@@ -210,7 +215,12 @@ class Pilot:
             seconds_left=deadline - time.monotonic(),
         )
         with _blame(picture.source):
-            return await self._dispatcher.encode(room.owner, job, (room.payload, room.embeddings))
+            leases = (room.payload, room.embeddings)
+            try:
+                return await self._dispatcher.encode(room.owner, job, leases, picture.task.digest)
+            except WorkerLost:
+                self.check_fence(picture)
+                raise
 
     def _make(self, picture: Picture, asked_at: float, *, decoded: bool) -> Made:
         """In a thread of the pool; the time before counts as waiting."""

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 
 import anyio
 from starlette.types import Receive, Scope, Send
@@ -14,7 +15,7 @@ from gateway.errors import DeadlinePassed, ServeError, error_body
 from gateway.exchange import Exchange
 from gateway.flow import together
 from gateway.journey import Journey
-from gateway.prompt import Prompt
+from gateway.retry import Tries
 from gateway.talk import Asked, Desk, Talk
 
 
@@ -36,28 +37,34 @@ class Generation(Exchange):
     async def _answer(self, asked: Asked, permit: Permit, cleanup: ExitStack) -> None:
         try:
             with anyio.fail_after(asked.prompts[0].deadline - time.monotonic()):
-                answers = await self._start(asked.prompts, permit, cleanup)
-                first = await answers.next()
-                self._services.metrics.first_token_seconds.observe(time.monotonic() - self._begun)
+                journeys = [
+                    Journey(self._services, prompt, permit, self._arrival)
+                    for prompt in asked.prompts
+                ]
+                begin = partial(self._begin, journeys, asked)
+                answers, pieces = await Tries(self._services, self._request_id).run(begin, cleanup)
+                cleanup.callback(self._count, answers, permit)
                 tell = self._tell_streaming if asked.streamed else self._tell_whole
-                await tell(answers, first)
+                await tell(answers, pieces)
         except TimeoutError as error:
             raise DeadlinePassed("the request's time limit ran out") from error
 
-    async def _start(
-        self, prompts: Sequence[Prompt], permit: Permit, cleanup: ExitStack
-    ) -> Answers:
+    async def _begin(
+        self, journeys: Sequence[Journey], asked: Asked, cleanup: ExitStack
+    ) -> tuple[Answers, list[Piece]]:
+        """What can be done again: all up to the first piece, or to the last if it goes in one."""
         wake = asyncio.Event()
-        num_choices = prompts[0].num_choices
+        num_choices = asked.prompts[0].num_choices
         started = await together(
-            Journey(self._services, prompt, permit, self._arrival).start(
-                cleanup, wake, index * num_choices
-            )
-            for index, prompt in enumerate(prompts)
+            journey.start(cleanup, wake, index * num_choices)
+            for index, journey in enumerate(journeys)
         )
         answers = Answers(started, wake)
-        cleanup.callback(self._count, answers, permit)
-        return answers
+        pieces = await answers.next()
+        self._services.metrics.first_token_seconds.observe(time.monotonic() - self._begun)
+        while answers.usage is None and not asked.streamed:
+            pieces += await answers.next()
+        return answers, pieces
 
     def _count(self, answers: Answers, permit: Permit) -> None:
         """Put what was used on the account, also of an answer that nobody heard to its end."""
@@ -65,10 +72,8 @@ class Generation(Exchange):
         self._services.metrics.count_usage(usage)
         permit.account.charge_tokens(usage.prompt_tokens + usage.completion_tokens)
 
-    async def _tell_whole(self, answers: Answers, pieces: list[Piece]) -> None:
-        told = list(pieces)
-        while answers.usage is None:
-            told += await answers.next()
+    async def _tell_whole(self, answers: Answers, told: list[Piece]) -> None:
+        assert answers.usage is not None, "not all has come"
         await self._tell_body(self._talk.whole(told, answers.usage))
 
     async def _tell_streaming(self, answers: Answers, pieces: list[Piece]) -> None:

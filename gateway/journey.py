@@ -39,6 +39,8 @@ class Journey:
         self._prompt = replace(prompt, tenant=permit.account.tenant)
         self._permit = permit
         self._arrival = arrival
+        self._seen: tuple[list[Picture], PromptTokens] | None = None
+        self._num_starts = 0
 
     async def start(
         self, cleanup: ExitStack, wake: asyncio.Event, first_choice: int = 0
@@ -50,14 +52,16 @@ class Journey:
             wake: is set whenever there is news of an answer.
             first_choice: the number of this prompt's first answer among all of the request.
 
+        When it is called again, after a worker was lost, what was read stays as it was.
+
         Raises:
             ServeError: any stage refused or failed.
         """
-        if self._prompt.grammar is not None:
-            with self._services.metrics.stage("grammar"):
-                await anyio.to_thread.run_sync(check_grammar, self._prompt.grammar)
-        pictures, tokens = await self._read(self._services.max_context_tokens())
-        tickets = await Offer(self._services, self._prompt, pictures, tokens, wake).make(cleanup)
+        pictures, tokens = self._seen = self._seen or await self._read_first()
+        self._num_starts += 1
+        prompt = replace(self._prompt, request_id=self._job_id)
+        tickets = await Offer(self._services, prompt, pictures, tokens, wake).make(cleanup)
+        self._permit.finish_images()
         self._learn_names(pictures)
         answers = tuple(
             Answer(self._services, self._prompt, ticket, choice, tokens.in_thought)
@@ -65,6 +69,15 @@ class Journey:
         )
         num_image_tokens = sum(picture.task.plan.num_tokens for picture in pictures)
         return Started(answers, tokens.num_tokens, num_image_tokens)
+
+    async def _read_first(self) -> tuple[list[Picture], PromptTokens]:
+        if self._prompt.grammar is not None:
+            with self._services.metrics.stage("grammar"):
+                await anyio.to_thread.run_sync(check_grammar, self._prompt.grammar)
+        pictures, tokens = await self._read(self._services.max_context_tokens())
+        num_tokens = tokens.num_tokens + self._prompt.num_choices * tokens.sampling.max_tokens
+        self._permit.demand(num_tokens, self._services.kv_cache_tokens())
+        return pictures, tokens
 
     async def count(self, max_tokens: int) -> PromptTokens:
         """The prompt's tokens, from its text and what images' files say about themselves.
@@ -80,6 +93,12 @@ class Journey:
         pictures = await together(self._look(image) for image in self._prompt.images)
         plans = tuple(picture.task.plan for picture in pictures)
         return pictures, await self._tokenise(plans, max_context_tokens)
+
+    @property
+    def _job_id(self) -> str:
+        """Another one for each start: an earlier job of the same name may not have ended yet."""
+        request_id, again = self._prompt.request_id, self._num_starts - 1
+        return f"{request_id}+{again}" if again else request_id
 
     async def _look(self, image: ImageRef) -> Picture:
         if image.source is None:
@@ -100,6 +119,7 @@ class Journey:
                 self._prompt.request_id, read_header, source, services.settings.images
             )
         services.metrics.image_pixels.inc(header.width * header.height)
+        self._permit.measure(header.width * header.height)
         return await self._picture(source, header, FILE)
 
     async def _look_at_tensors(self, file: SourceImage) -> Picture:

@@ -12,7 +12,7 @@ from gateway.errors import BadRequest
 # Else the library forces one way to cut what must come into tokens, and asks a tokenizer for it.
 OPTIONS = '%llguidance {"no_forcing": true}\n'
 MAX_SCHEMA_BYTES = 256 * 1024
-_MAX_REASON_CHARACTERS = 300
+_MAX_REASON_CHARACTERS = 100  # it may repeat what the caller wrote
 # One space, or a new line with an indent: a model that only ever sends spaces gets on.
 _SPACE = r"[ ]|\n[ \t]{0,40}"
 _POSITION = re.compile(r"^at \d+\(\d+\): (failed to compile JSON schema: )?|\s*\n +\d+ \| .*", re.S)

@@ -50,6 +50,12 @@ class Metrics:
             ["status", "code"],
             registry=self.registry,
         )
+        self.retries = self._counter(
+            "fovea_request_retries", "Times a request was begun again after a worker's death."
+        )
+        self.fenced = Gauge(
+            "fovea_fenced", "Prompts and images refused after deaths.", registry=self.registry
+        )
         self.request_seconds = self._histogram("fovea_request_seconds", "Whole request.")
         self.first_token_seconds = self._histogram(
             "fovea_first_token_seconds", "From the request's arrival to its first token."

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import takewhile
 
-from gateway.dispatch import Ticket
 from gateway.embeddings import Entry
 from gateway.flight import Picture
 from gateway.lease import Share
@@ -20,6 +19,7 @@ from gateway.prompt import Prompt
 from gateway.sampling import for_choice
 from gateway.services import Services
 from gateway.text import PromptTokens
+from gateway.ticket import Ticket
 from gateway.traces import Trace
 from workers.messages import GenerateJob, Span
 

@@ -29,11 +29,13 @@ from gateway.key_ring import KeyRing
 from gateway.keys import KeyFileError
 from gateway.metrics import Metrics
 from gateway.payload import PayloadRule, image_backend
+from gateway.preflight import check_context, check_devices
 from gateway.progress import LoadProgress
 from gateway.protocol import ClientLimits, Http1
 from gateway.services import Services
 from gateway.sockets import StartError, allow_many_files, url_of
 from gateway.traces import MAX_TRACES, TraceBook
+from gateway.weights import check_weights
 from workers.devices import can_reach, count_gpus
 from workers.messages import FromWorker, Loading, Ready, StartFailed
 from workers.pool import Pool
@@ -66,15 +68,6 @@ def _ignore_signals(loop: asyncio.AbstractEventLoop) -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _check_devices(specs: tuple[WorkerSpec, ...], num_gpus: int) -> None:
-    allowed = {"cpu", "cuda" if num_gpus else "cpu", *(f"cuda:{i}" for i in range(num_gpus))}
-    for spec in specs:
-        if spec.device not in allowed:
-            raise StartError(
-                f"FOVEA_WORKERS asks for {spec.device}; this process sees {num_gpus} CUDA devices"
-            )
-
-
 def _read_keys(settings: ServerSettings) -> KeyRing | None:
     if not settings.api_keys_file:
         if settings.host not in _LOOPBACK:
@@ -84,11 +77,6 @@ def _read_keys(settings: ServerSettings) -> KeyRing | None:
         return KeyRing(Path(settings.api_keys_file))
     except KeyFileError as error:
         raise StartError(f"FOVEA_API_KEYS_FILE={settings.api_keys_file}: {error}") from error
-
-
-def _check_context(wanted: int, allowed: int) -> None:
-    if wanted > allowed:
-        raise StartError(f"FOVEA_MAX_CONTEXT_TOKENS={wanted}: the checkpoint allows {allowed}")
 
 
 class Gateway:
@@ -109,12 +97,11 @@ class Gateway:
         self._keys = _read_keys(settings.server)
         num_gpus = count_gpus()
         specs = settings.worker_specs(num_gpus)
-        _check_devices(specs, num_gpus)
+        check_devices(specs, num_gpus)
         self._progress = LoadProgress(tuple(spec.name for spec in specs))
         self._checkpoint = load_checkpoint(settings.model.model)
-        _check_context(
-            settings.model.max_context_tokens, self._checkpoint.layout.max_context_tokens
-        )
+        check_weights(settings.model.model)
+        check_context(settings.model.max_context_tokens, self._checkpoint.layout.max_context_tokens)
         self._pool = self._make_pool(specs)
         self._services = self._make_services(specs)
         self._stop = asyncio.Event()
@@ -147,7 +134,7 @@ class Gateway:
     def _make_services(self, specs: tuple[WorkerSpec, ...]) -> Services:
         settings, checkpoint = self._settings, self._checkpoint
         metrics = Metrics(tuple(view.name for view in self._pool.fleet().workers))
-        dispatcher = Dispatcher(self._pool, metrics)
+        dispatcher = Dispatcher(self._pool, metrics, settings.workers.fence_seconds)
         decode_pool = DecodePool(settings.images.decode_threads)
         store = EmbeddingStore(self._pool.places, settings.vision.embedding_cache_share, metrics)
         payloads = self._make_payloads(checkpoint.layout.max_resized_pixels)
@@ -159,7 +146,7 @@ class Gateway:
             or settings.model.model.resolve().name,
             backend=image_backend(specs, settings.images),
             metrics=metrics,
-            admission=Admission(settings.server),
+            admission=Admission(settings.server, settings.limits),
             fetcher=Fetcher(settings.images),
             decode_pool=decode_pool,
             pool=self._pool,
@@ -282,7 +269,10 @@ class Gateway:
         match event:
             case Loading():
                 self._progress.update(worker, event.done, event.total)
-            case Ready() | StartFailed():
+            case Ready():
+                self._progress.finish(worker)
+                self._services.revival.tell()
+            case StartFailed():
                 self._progress.finish(worker)
             case _:
                 self._services.dispatcher.on_event(worker, event)
@@ -290,6 +280,7 @@ class Gateway:
     def _on_lost(self, worker: int) -> None:
         self._progress.finish(worker)
         self._services.store.drop_lost(worker)
+        self._services.dispatcher.on_lost(worker)
         self._services.traces.forget(worker)
         name = self._pool.fleet().workers[worker].name
         self._services.metrics.forget_worker(name)

@@ -19,6 +19,7 @@ from gateway.fetch import Fetcher
 from gateway.key_ring import KeyRing
 from gateway.metrics import Metrics
 from gateway.names import NameBook
+from gateway.revival import Revival
 from gateway.traces import TraceBook
 from workers.families.plan import Backend
 from workers.pool import Pool
@@ -43,6 +44,7 @@ class Services:
     traces: TraceBook = field(default_factory=TraceBook)
     keys: KeyRing | None = None  # without, everybody is let in
     names: NameBook = field(default_factory=NameBook)
+    revival: Revival = field(default_factory=Revival)
     arrivals: Iterator[int] = field(default_factory=count)  # numbers for requests as they come
     digest_key: bytes = field(default_factory=lambda: secrets.token_bytes(32))
     draining: bool = False
@@ -70,6 +72,10 @@ class Services:
             raise NotReady("no worker with the role language is ready")
         return min(engine.max_context_tokens for engine in engines)
 
+    def kv_cache_tokens(self) -> int:
+        """Tokens that the KV caches of all ready engines hold together."""
+        return sum(view.kv_cache_tokens for view in self.pool.fleet().holding("language"))
+
     def stated_context_tokens(self) -> int:
         """Longest prompt plus answer, also while no engine is ready."""
         if self.pool.fleet().holding("language"):
@@ -79,6 +85,7 @@ class Services:
 
     def sample_gauges(self) -> None:
         """Bring the gauges up to date that no event carries."""
+        self.metrics.fenced.set(self.dispatcher.fence.num_fenced)
         loads = self.encoder.loads()
         for view in self.pool.fleet().workers:
             self.metrics.owner_load.labels(view.name).set(loads[view.index])

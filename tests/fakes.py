@@ -19,11 +19,11 @@ from typing import Any, Literal
 import numpy as np
 
 from workers.arena import Arenas
+from workers.fail_kind import FailKind
 from workers.messages import (
     Encoded,
     EncodeJob,
     Failed,
-    FailKind,
     Finished,
     FromWorker,
     GenerateJob,
@@ -55,6 +55,7 @@ PIXEL_FAULTS = {
     (13, 2, 0): "fail",
     (13, 3, 0): "raise",
     (13, 4, 0): "slow",  # 200 ms
+    (13, 5, 0): "compute",  # 3 s
 }
 START_FAULTS = ("fail-to-load", "die-while-loading", "hang-while-loading")
 FAKE_COMMAND = (sys.executable, "-m", "tests.fake_worker")  # for the pool
@@ -239,6 +240,8 @@ def _suffer(fault: str, slow_seconds: float) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         case "hang":
             time.sleep(3600)
+        case "compute":
+            time.sleep(3)
         case "raise":
             raise RuntimeError("this job asked for it")
         case "slow":

@@ -63,3 +63,9 @@ def image_part(image: Image.Image, form: str = "PNG") -> dict[str, Any]:
 def text_part(text: str) -> dict[str, Any]:
     """Text as a content part of a message."""
     return {"type": "text", "text": text}
+
+
+def ask(model: str, *parts: dict[str, Any] | str, **fields: Any) -> dict[str, Any]:
+    """The body of a chat request of one message."""
+    content = [text_part(part) if isinstance(part, str) else part for part in parts]
+    return {"model": model, "messages": [{"role": "user", "content": content}], **fields}

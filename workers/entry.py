@@ -13,8 +13,10 @@ import msgspec
 
 from config.logs import set_up_logs
 from workers.arena import Arenas
+from workers.beside import Beside
 from workers.build import CannotStart, build_stages
 from workers.families import UnsupportedCheckpoint
+from workers.heart import Heart
 from workers.messages import Loading, Start, StartFailed
 from workers.stage import Build
 from workers.wire import Channel
@@ -62,7 +64,13 @@ def serve(channel: Channel, arenas: Arenas, build: Build) -> int:
         channel.drain()
         return 1
     channel.send(ready)
-    Worker(channel, vision, language).run()
+    turns = []
+    if start.device == "cpu" and vision is not None and language is not None:
+        vision = Beside(vision, channel.ring)
+        turns.append(vision.turn)
+    worker = Worker(channel, vision, language)
+    with Heart(channel, [worker.turn, *turns]):
+        worker.run()
     channel.drain()
     return 0
 

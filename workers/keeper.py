@@ -11,6 +11,7 @@ from config.settings import WorkerSettings
 from workers.link import Launch, Link, describe_exit
 from workers.messages import (
     Abort,
+    Alive,
     DropPool,
     EncodeJob,
     Failed,
@@ -24,6 +25,7 @@ from workers.messages import (
     StartFailed,
     Stop,
 )
+from workers.vigil import Vigil
 
 MAX_RESTART_SECONDS = 30.0
 HEALTHY_SECONDS = 60.0
@@ -79,6 +81,7 @@ class Keeper:
         self._settings = settings
         self._listener = listener
         self._link: Link | None = None
+        self._vigil = Vigil(settings)
         self._ready_at: float | None = None
         self._failure = ""
         self._jobs: dict[str, None] = {}  # sent and not ended; a set that keeps order
@@ -112,8 +115,10 @@ class Keeper:
             if self._link is not None and message.job_id in self._jobs:
                 self._link.send(message)
         elif self._link is None or not self.is_ready:
-            lost = self._lost(message.job_id, "is not ready")
-            asyncio.get_running_loop().call_soon(self._hand_on, lost)
+            gone = Failed(
+                job_id=message.job_id, kind="gone", message=f"{self._start.name} is not ready"
+            )
+            asyncio.get_running_loop().call_soon(self._hand_on, gone)
         elif self._link.outbox_is_full:
             raise OutboxFull(f"{self._start.name} does not read its messages")
         else:
@@ -170,14 +175,21 @@ class Keeper:
         else:
             self._link.send(self._start)
         limit = asyncio.get_running_loop().call_later(self._settings.start_seconds, self._expire)
+        self._vigil = Vigil(self._settings)
+        watch = asyncio.create_task(self._end_when_stuck())
         status = await self._link.wait_end()
         limit.cancel()
+        watch.cancel()
         ready_seconds = 0.0 if self._ready_at is None else time.monotonic() - self._ready_at
         place = "while loading" if self._ready_at is None else ""
         reason = self._failure or self._link.fault or f"{describe_exit(status)} {place}".strip()
         self._link = self._ready_at = None
         self._lose(reason)
         return ready_seconds
+
+    async def _end_when_stuck(self) -> None:
+        self._failure = await self._vigil.watch()
+        self.kill()
 
     def _expire(self) -> None:
         if self._ready_at is None:
@@ -205,8 +217,12 @@ class Keeper:
 
     def _receive(self, message: FromWorker) -> None:
         match message:
+            case Alive():
+                self._vigil.hear(message)
+                return
             case Ready():
                 self._facts, self._ready_at = message, time.monotonic()
+                self._vigil.hear(Alive(turn_seconds=0.0))
                 if not self.first_start.done():
                     self.first_start.set_result("")
             case StartFailed():

@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from workers.fail_kind import FailKind
 from workers.families.plan import ImagePlan
 from workers.sampling import Sampling
 
@@ -185,15 +186,19 @@ class Ready(Frame, frozen=True, kw_only=True):
     max_context_tokens: int
     kv_cache_tokens: int
     load_seconds: float
-    feature_pool: FeaturePool | None = (
-        None  # where this owner's embeddings belong, if not in arenas
-    )
+    feature_pool: FeaturePool | None = None  # of this owner's embeddings, unless arenas hold them
 
 
 class StartFailed(Frame, frozen=True, kw_only=True):
     """The worker cannot start and exits; `message` is for the operator."""
 
     message: str
+
+
+class Alive(Frame, frozen=True, kw_only=True):
+    """A sign of life, and for how long the worker has been at one thing; 0 while it waits."""
+
+    turn_seconds: float
 
 
 class Encoded(Frame, frozen=True, kw_only=True):
@@ -218,14 +223,10 @@ class PoolMapped(Frame, frozen=True, kw_only=True):
 
 
 class Taken(Frame, frozen=True, kw_only=True):
-    """The engine has what it needs of the job's embeddings: copied, so that their regions may be
-    used again, or not.
-
-    What lies in the engine's own process is read in place until the job's last event.
-    """
+    """The engine has the job's embeddings: copied, or read in place until the job's last event."""
 
     job_id: str
-    is_copied: bool
+    is_copied: bool  # then their regions may be used again
     transfer_seconds: float  # time to copy them
 
 
@@ -260,19 +261,8 @@ class Finished(Frame, frozen=True, kw_only=True):
     num_completion_tokens: int  # an end-of-sequence token counts, as in the OpenAI API
 
 
-FailKind = Literal["bad_input", "not_finite", "undecoded", "deadline", "internal", "lost"]
-
-
 class Failed(Frame, frozen=True, kw_only=True):
-    """Last event of a job of either kind that did not go well.
-
-    bad_input is the caller's mistake; not_finite means that the model gave no finite scores, which
-    is the caller's mistake where embeddings came from callers, else a fault; undecoded means that
-    the owner could not read a JPEG file, and pixels should be sent instead; deadline means
-    seconds_left ran out; internal is a fault of the worker, which goes on; lost means that a worker
-    died with what the job needs: the one that held it (then the pool makes this message) or the
-    owner of its embeddings.
-    """
+    """Last event of a job of either kind that did not go well."""
 
     job_id: str
     kind: FailKind
@@ -302,4 +292,4 @@ class Stats(Frame, frozen=True, kw_only=True):
 ToWorker = Start | EncodeJob | GenerateJob | Abort | MapPool | DropPool | Stop
 LastEvent = Encoded | Finished | Failed | Missing  # of a job
 JobEvent = Taken | Started | Tokens | LastEvent
-FromWorker = Loading | Ready | StartFailed | PoolMapped | JobEvent | Stats
+FromWorker = Loading | Ready | StartFailed | Alive | PoolMapped | JobEvent | Stats

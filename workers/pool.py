@@ -136,8 +136,8 @@ class Pool:
     def send(self, index: int, message: Job | Abort) -> None:
         """Queue a job or an abort for the worker at `index`; never waits.
 
-        A job for a worker that is not ready ends as lost, like those it held. An abort of a job
-        that has ended does nothing; no abort raises.
+        A job for a worker that is not ready ends as gone. An abort of a job that has ended does
+        nothing; no abort raises.
 
         Raises:
             OutboxFull: the worker does not read; the job was not queued.

@@ -1,7 +1,10 @@
 """Frames of four length bytes and msgpack: messages in, bytes out, and back again."""
 
+import contextlib
+import os
 import select
 import socket
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -66,8 +69,8 @@ class Splitter:
 class Channel:
     """A worker's end of its link: reads never block unless asked to wait, writes are bounded.
 
-    Owned by the worker's loop. `closed` turns true when the gateway is gone; from then on reads
-    give nothing and writes do nothing.
+    Owned by the worker's loop, beside which a thread may write. `closed` turns true when the
+    gateway is gone; from then on reads give nothing and writes do nothing.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -77,16 +80,22 @@ class Channel:
         self._connection = connection
         self._splitter = Splitter()
         self._backlog = bytearray()
+        self._writing = threading.Lock()
+        self._bell, self._rope = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def receive(self, *, wait: bool) -> list[bytes]:
-        """Bodies of the frames that have come; with `wait`, sleep until the socket stirs.
+        """Bodies of the frames that have come; with `wait`, sleep until the socket stirs, or the
+        bell rings.
 
         Raises:
             FrameTooLong: see `Splitter.feed`.
         """
         if wait and not self.closed:
-            self._poll(select.POLLIN | (select.POLLOUT if self._backlog else 0))
-        self._flush()
+            self._poll(select.POLLIN | (select.POLLOUT if self._backlog else 0), self._bell)
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._bell, _CHUNK_BYTES)
+        with self._writing:
+            self._flush()
         bodies: list[bytes] = []
         while chunk := self._read():
             bodies += self._splitter.feed(chunk)
@@ -95,24 +104,34 @@ class Channel:
     def send(self, message: Frame) -> None:
         """Write a message, or keep it for later while the gateway is slow to read.
 
-        Waits for the gateway once more than MAX_BACKLOG_BYTES are kept.
+        Waits for the gateway once more than MAX_BACKLOG_BYTES are kept. Any thread may call this.
         """
-        self._backlog += pack(message)
-        self._flush()
-        while len(self._backlog) > MAX_BACKLOG_BYTES:
-            self._poll(select.POLLOUT)
+        frame = pack(message)
+        with self._writing:
+            self._backlog += frame
             self._flush()
+            while len(self._backlog) > MAX_BACKLOG_BYTES:
+                self._poll(select.POLLOUT)
+                self._flush()
+
+    def ring(self) -> None:
+        """End a wait in `receive`, now or the next one. Any thread may call this."""
+        with contextlib.suppress(BlockingIOError):  # it rings already
+            os.write(self._rope, b"!")
 
     def drain(self) -> None:
         """Wait until everything sent is on its way, or the gateway is gone."""
-        self._flush()
-        while self._backlog:
-            self._poll(select.POLLOUT)
+        with self._writing:
             self._flush()
+            while self._backlog:
+                self._poll(select.POLLOUT)
+                self._flush()
 
-    def _poll(self, events: int) -> None:
+    def _poll(self, events: int, bell: int | None = None) -> None:
         poll = select.poll()
         poll.register(self._connection, events)
+        if bell is not None:
+            poll.register(bell, select.POLLIN)
         poll.poll()
 
     def _read(self) -> bytes:

@@ -8,6 +8,7 @@ from typing import Generic
 
 import msgspec
 
+from workers.heart import Turn
 from workers.messages import (
     Abort,
     DropPool,
@@ -55,6 +56,7 @@ class Worker:
         self._vision = None if vision is None else _Desk(vision)
         self._language = None if language is None else _Desk(language)
         self._decoder = msgspec.msgpack.Decoder(ToWorker)
+        self.turn = Turn()
         self._told_to_stop = False
         self._load = Stats(
             num_running=0,
@@ -69,7 +71,10 @@ class Worker:
     def run(self) -> None:
         """Work until the gateway says Stop or is gone."""
         while not self._told_to_stop and not self._channel.closed:
-            self._take_in(self._channel.receive(wait=not self._busy))
+            self.turn.end()
+            bodies = self._channel.receive(wait=not self._busy)
+            self.turn.begin()
+            self._take_in(bodies)
             self._step(self._vision)
             self._step(self._language)
             self._tell_load()

@@ -29,14 +29,14 @@ from ops.demo_model.wordings import write
 FACTOR = 32  # pixels a merged token is wide
 MIN_PIXELS, MAX_PIXELS = 16384, 25600
 WEIGHTS: Mapping[str, float] = {  # of a skill's answers in the loss; 1 unless named
-    "which": 2.5, "same": 2.0, "compare": 1.3, "describe": 1.7, "describe_nth": 2.0, "count": 2.0,
-    "count_kind": 2.0, "number": 1.5, "position": 1.5, "shape": 1.3, "chat": 1.0, "no_image": 1.8,
-    "one_image": 1.6, "absent": 1.3, "detail_nth": 2.0, "yes_no_nth": 1.8,
+    "which": 2.5, "same": 2.0, "compare": 1.3, "describe": 2.0, "describe_nth": 2.0, "count": 2.0,
+    "count_kind": 2.0, "number": 1.5, "position": 1.5, "shape": 1.3, "chat": 1.3, "no_image": 2.6,
+    "one_image": 1.6, "absent": 2.0, "detail_nth": 2.0, "yes_no_nth": 1.8,
 }  # fmt: skip
 SHARES: Mapping[str, float] = {  # how readily a skill's question is picked; 1 unless named
-    "count": 1.2, "describe": 3.0, "number": 3.0, "which": 2.0, "same": 1.3, "compare": 2.0,
-    "absent": 0.6, "yes_no": 0.7, "one_image": 4.0, "count_kind": 1.2, "shape": 1.6,
-    "position": 1.6, "describe_nth": 2.3, "detail_nth": 2.0, "yes_no_nth": 1.3,
+    "count": 1.2, "describe": 3.0, "number": 4.0, "which": 2.0, "same": 2.5, "compare": 3.0,
+    "absent": 1.6, "yes_no": 0.7, "one_image": 5.0, "count_kind": 1.4, "shape": 2.4,
+    "position": 1.6, "describe_nth": 2.3, "detail_nth": 2.4, "yes_no_nth": 2.0,
 }  # fmt: skip
 REPEATS: Mapping[str, int] = {  # wordings of one question about one picture; 1 unless named
     "describe": 3, "compare": 3, "describe_nth": 2, "number": 2,
@@ -55,7 +55,7 @@ class Mix:
     num_row_tokens: int  # no question starts beyond this length of a row
 
 
-WARM = Mix({"one": 0.17, "two": 0.25, "many": 0.37, "number": 0.18, "empty": 0.03}, 0.5, 12, 4, 260)
+WARM = Mix({"one": 0.19, "two": 0.22, "many": 0.34, "number": 0.22, "empty": 0.03}, 0.5, 12, 4, 260)
 MANY = Mix({"many": 0.9, "two": 0.1}, 0.0, 27, 1, 90)
 EARLY = Mix({"one": 0.56, "two": 0.12, "many": 0.05, "number": 0.27}, 0.06, 20, 1, 130)
 MIDDLE = Mix({"one": 0.3, "two": 0.3, "many": 0.15, "number": 0.25}, 0.2, 18, 1, 160)
@@ -161,7 +161,7 @@ class Draft:
             pictures, random.choice(load("around")["intros"]) if random.random() < 0.1 else ""
         )
         ordered = self._shuffle([q for q in asked for _ in range(REPEATS.get(q.skill, 1))])
-        if random.random() < 0.4 * mix.num_row_tokens / WARM.num_row_tokens:
+        if random.random() < 0.6 * mix.num_row_tokens / WARM.num_row_tokens:
             ordered.insert(0, CHAT)
         if random.random() < 0.3:
             self._ask_before_images(row, pictures, ordered.pop(0))
@@ -200,7 +200,7 @@ class Draft:
         self._learn(branch, question)
 
     def _ask_without_image(self, branch: Branch, asked: Sequence[Question]) -> None:
-        if self.random.random() < 0.5:
+        if self.random.random() < 0.4:
             self._ask(branch, CHAT)
             return
         ask = self.random.choice(sorted({question.ask for question in asked}))

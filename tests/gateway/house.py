@@ -19,13 +19,13 @@ from gateway.metrics import Metrics
 from gateway.place import ImageTask
 from tests.plans import make_plan
 from workers.arena import Arena
+from workers.fail_kind import FailKind
 from workers.keeper import WorkerView
 from workers.messages import (
     Abort,
     Encoded,
     EncodeJob,
     Failed,
-    FailKind,
     GenerateJob,
     Payload,
     Pixels,
@@ -125,7 +125,7 @@ class House:
         self.owners = Owners(arenas, list(places))
         self.metrics = metrics = Metrics()
         pool = cast("Pool", self.owners)
-        self.dispatcher = Dispatcher(pool, metrics)
+        self.dispatcher = Dispatcher(pool, metrics, fence_seconds=0)  # deaths here are by chance
         self.store = EmbeddingStore(self.owners.places, share, metrics)
         self.payloads = RawBytes()
         pilot = Pilot(self.dispatcher, DecodePool(1), self.payloads, metrics, REQUEST_SECONDS)
@@ -147,6 +147,8 @@ class House:
     def fail(self, place: int, kind: FailKind) -> None:
         worker, job = self.owners.sent[place]
         self.dispatcher.on_event(worker, Failed(job_id=job.job_id, kind=kind, message="why"))
+        if kind == "lost":
+            self.dispatcher.on_lost(worker)
 
     def data_of(self, entry: Entry) -> bytes:
         return bytes(self.view(entry.tensor.region)).rstrip(b"\0")
@@ -164,6 +166,7 @@ class House:
         for worker, job in self.owners.sent:
             if worker == owner:
                 self.dispatcher.on_event(worker, Failed(job_id=job.job_id, kind="lost", message=""))
+        self.dispatcher.on_lost(owner)
         self.owners.places[owner].close()
         self.store.drop_lost(owner)
         self.owners.places[owner] = self._new_pool(owner)

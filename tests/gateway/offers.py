@@ -6,15 +6,16 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, cast
 
-from gateway.dispatch import Ticket
 from gateway.flight import Picture
 from gateway.offer import Offer
 from gateway.prompt import Prompt
 from gateway.services import Services
 from gateway.text import PromptTokens
+from gateway.ticket import Ticket
 from gateway.traces import TraceBook
 from tests.gateway.house import REQUEST_SECONDS, House, pictures, until
-from workers.messages import Failed, FailKind, Finished, GenerateJob, Missing, Taken
+from workers.fail_kind import FailKind
+from workers.messages import Failed, Finished, GenerateJob, Missing, Taken
 from workers.sampling import Sampling
 
 ENGINE = 2
@@ -66,6 +67,8 @@ class Inn:
 
     def fail(self, job: GenerateJob, kind: FailKind) -> None:
         self.tell(Failed(job_id=job.job_id, kind=kind, message="why"))
+        if kind == "lost":
+            self.house.dispatcher.on_lost(ENGINE)
 
     def tell(self, event: Taken | Missing | Finished | Failed) -> None:
         self.house.dispatcher.on_event(ENGINE, event)

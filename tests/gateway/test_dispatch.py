@@ -7,10 +7,11 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.dispatch import Dispatcher, Ticket, Undecoded
+from gateway.dispatch import Dispatcher, Undecoded
 from gateway.errors import NotReady, WorkerFailed, WorkerLost
 from gateway.lease import Lease, Share
 from gateway.metrics import Metrics
+from gateway.ticket import Ticket
 from tests.gateway.test_place import plan
 from workers.arena import Arena
 from workers.keeper import WorkerView

@@ -11,7 +11,7 @@ from starlette.types import Message
 
 from config.settings import ServerSettings, Settings
 from gateway import exchange
-from gateway.admit import Admission
+from gateway.admit import SMALL_BYTES, Admission
 from gateway.chat import ChatTalk
 from gateway.decode_pool import DecodePool
 from gateway.errors import BadRequest
@@ -93,11 +93,11 @@ async def test_bodies_that_arrive_count_among_the_bytes_in_flight() -> None:
     gateway = services(max_bytes_in_flight=1 << 20)
     slow = asyncio.create_task(Client(b"x" * 900_000).talk_to(gateway))
     await asyncio.sleep(0.01)
-    assert gateway.admission.num_bytes == 900_000
-    second = Client(b"y" * 200_000)
+    assert gateway.admission.num_bytes == 900_000 - SMALL_BYTES
+    second = Client(b"y" * 300_000)
     await second.talk_to(gateway)
     assert second.outcome == (429, "overloaded")
-    assert gateway.admission.num_bytes == 900_000
+    assert gateway.admission.num_bytes == 900_000 - SMALL_BYTES
     slow.cancel()
     await asyncio.wait({slow})
     assert (gateway.admission.num_running, gateway.admission.num_bytes) == (0, 0)

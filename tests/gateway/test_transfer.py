@@ -1,25 +1,19 @@
 """Embeddings are counted by the way they took, and the time it took them."""
 
 import asyncio
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
 from gateway.dispatch import Dispatcher
 from gateway.lease import Share
 from gateway.metrics import Metrics
+from tests.gateway.test_dispatch import RecordingPool
 from workers.messages import GenerateJob, Region, Span, Taken, TensorRef
 from workers.pool import Pool
 from workers.sampling import Sampling
 
 ENGINE = 2
-
-
-class Sink:
-    """A pool that takes every job."""
-
-    def send(self, index: int, message: Any) -> None:
-        assert index == ENGINE
 
 
 def job_with(*regions: Region) -> GenerateJob:
@@ -49,7 +43,7 @@ def job_with(*regions: Region) -> GenerateJob:
 def counted(is_copied: bool, *regions: Region) -> tuple[dict[str, float], float]:
     """Bytes by way, and seconds, after an engine has taken a job with these regions."""
     metrics = Metrics()
-    dispatcher = Dispatcher(cast("Pool", Sink()), metrics)
+    dispatcher = Dispatcher(cast("Pool", RecordingPool()), metrics)
     dispatcher.generate(ENGINE, job_with(*regions), Share([]), asyncio.Event())
     taken = Taken(job_id="a", is_copied=is_copied, transfer_seconds=0.25)
     dispatcher.on_event(ENGINE, taken)

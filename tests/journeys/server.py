@@ -150,3 +150,16 @@ def _wait_for_ready_line(process: subprocess.Popen[str], lines: list[str]) -> Se
 def _collect(process: subprocess.Popen[str], lines: list[str]) -> None:
     assert process.stdout is not None
     lines.extend(process.stdout)
+
+
+def refused_start(**settings: str | int | Path) -> str:
+    """What a gateway says that cannot start with these settings, and ends with 1."""
+    process = start(**settings)
+    try:
+        output, _ = process.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+    assert process.returncode == 1
+    assert "Traceback" not in output
+    return output

@@ -148,10 +148,8 @@ def put(body: dict[str, Any], path: tuple[str | int, ...], value: object) -> dic
     return found
 
 
-def bodies(server: Server) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Something hostile in place of each part of the full body, alone and beside the others."""
-    whole = full_body(server)
-    least = {"model": server.model, "max_tokens": 1, "messages": [{"role": "user", "content": "a"}]}
+def bodies(whole: dict[str, Any], least: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Something hostile in place of each part of each field, beside the least that is needed."""
     for field, value in whole.items():
         for path in [(), *places(value)]:
             for hostile in HOSTILE:
@@ -159,16 +157,59 @@ def bodies(server: Server) -> Iterator[tuple[str, dict[str, Any]]]:
                 yield f"{(field, *path)} = {str(hostile)[:20]}", least | changed
 
 
-def test_whatever_is_sent_for_a_field_errors_tell_little(demo: Server) -> None:
+def check_route(server: Server, route: str, whole: dict[str, Any], least: dict[str, Any]) -> int:
+    """Hold all errors to the rule; how many there were."""
     num_errors = 0
-    with httpx.Client(base_url=demo.url, timeout=60) as client:
-        for what, body in bodies(demo):
-            response = client.post("/v1/chat/completions", json=body)
+    with httpx.Client(base_url=server.url, timeout=60) as client:
+        for what, body in bodies({"model": server.model} | whole, {"model": server.model} | least):
+            response = client.post(route, json=body)
             assert response.status_code < 500 or response.status_code == 503, (what, response.text)
             if response.status_code != 200:
                 num_errors += 1
                 check_body(response, [*strings(body), response.request.content.decode()], what)
-    assert num_errors > 500
+    return num_errors
+
+
+def test_whatever_is_sent_for_a_field_errors_tell_little(demo: Server) -> None:
+    least = {"max_tokens": 1, "messages": [{"role": "user", "content": "a"}]}
+    assert check_route(demo, "/v1/chat/completions", full_body(demo), least) > 500
+
+
+CALLS = [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}]
+OTHER_ROUTES: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
+    (
+        "/v1/responses",
+        {
+            "input": [
+                {"role": "user", "content": [{"type": "input_image", "image_url": URI}]},
+                {"role": "user", "content": [{"type": "input_text", "text": "What is it?"}]},
+                *CALLS,
+                {"type": "function_call_output", "call_id": "c", "output": "7"},
+            ],
+            "instructions": "Be brief.",
+            "tools": [{"type": "function", "name": "f", "parameters": {"type": "object"}}],
+            "text": {"format": {"type": "json_schema", "name": "n", "schema": {}}},
+            "previous_response_id": "r",
+        },
+        {"input": "a", "max_output_tokens": 1},
+    ),
+    (
+        "/v1/completions",
+        {"prompt": ["a", "b"], "suffix": "s", "echo": True, "logprobs": 1},
+        {"prompt": "a", "max_tokens": 1},
+    ),
+    ("/tokenize", {"prompt": "a", "messages": [{"role": "user", "content": "a"}]}, {}),
+    ("/detokenize", {"tokens": [1, 2]}, {}),
+)
+
+
+@pytest.mark.parametrize(
+    ("route", "whole", "least"), OTHER_ROUTES, ids=[route for route, *_ in OTHER_ROUTES]
+)
+def test_other_routes_tell_as_little(
+    demo: Server, route: str, whole: dict[str, Any], least: dict[str, Any]
+) -> None:
+    assert check_route(demo, route, whole, least) > 5
 
 
 def broken_files() -> Iterator[tuple[str, bytes]]:

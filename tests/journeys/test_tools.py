@@ -195,9 +195,10 @@ def test_messages_of_odd_shapes_are_answered_or_refused(
         assert response.json()["error"]["param"].startswith("messages")
 
 
-def test_a_call_that_cannot_be_promised_is_refused_by_name(qwen: Pupil) -> None:
-    for choice in ("required", {"type": "function", "function": {"name": "look"}}):
-        response = qwen.server.post(qwen.fields("two", tool_choice=choice))
+def test_a_call_of_nothing_that_is_given_is_refused_by_name(qwen: Pupil) -> None:
+    named = {"type": "function", "function": {"name": "fly"}}
+    for fields in ({"tool_choice": named}, {"tool_choice": "required", "tools": []}):
+        response = qwen.server.post(qwen.fields("two", **fields))
         assert response.status_code == 400
         assert response.json()["error"]["param"] == "tool_choice"
 

@@ -92,10 +92,10 @@ def test_every_job_of_a_dead_worker_ends_once_and_by_name() -> None:
             for job_id in ("later", "other", "image", "too late"):
                 assert len(last_events(harness.of(job_id))) == 1
             assert isinstance(harness.of("later")[-2], Tokens)
-            for job_id in ("later", "too late"):
+            for job_id, kind in (("later", "lost"), ("too late", "gone")):
                 (end,) = last_events(harness.of(job_id))
                 assert isinstance(end, Failed)
-                assert end.kind == "lost"
+                assert end.kind == kind
 
     run(scenario)
 

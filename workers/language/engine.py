@@ -2,12 +2,15 @@
 
 import logging
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Literal
 
 import torch
 
+from workers import memory
 from workers.arena import Arenas
+from workers.fail_kind import FailKind
 from workers.families import Layout
 from workers.families.decoder import Decoder
 from workers.features import ELSEWHERE, Home
@@ -20,11 +23,11 @@ from workers.language.prefix import BlockKeys
 from workers.language.prompts import JobRefused, Prompt, PromptReader
 from workers.language.runner import Runner, default_kv_tokens
 from workers.language.sampler import Choice, Sampler
-from workers.language.scheduler import Scheduler, Step
+from workers.language.scheduler import Scheduler, Slice, Step
 from workers.language.sequence import Sequence
+from workers.language.singly import advance_singly
 from workers.messages import (
     Failed,
-    FailKind,
     Finished,
     FromWorker,
     GenerateJob,
@@ -32,7 +35,6 @@ from workers.messages import (
     Missing,
     PoolMapped,
     Started,
-    Stats,
     Taken,
     Tokens,
 )
@@ -198,17 +200,25 @@ class Engine:
             else:
                 sequence.is_held = False
 
-    def _advance(self, step: Step) -> None:
-        """Run a step; a fault in it ends its sequences and nothing else."""
+    def _advance(self, step: Step) -> bool:
+        """Run a step; a fault in it ends its sequences and nothing else. Whether it went well."""
         try:
             self._compute(step)
         except torch.AcceleratorError:
             raise  # nothing works on the device any more; a new process may do better
-        except Exception:
+        except Exception as fault:
             logger.exception("a step of %d sequences failed", len(step.slices))
-            for piece in step.slices:
-                if piece.sequence.job_id in self._sequences:
-                    self._fail(piece.sequence, "internal", "the engine failed while answering")
+            if memory.is_short(fault):
+                advance_singly(step, self._blocks.block_tokens, self._advance, self._fail_all)
+            else:
+                self._fail_all(step.slices, "internal", "the engine failed while answering")
+            return False
+        return True
+
+    def _fail_all(self, slices: Iterable[Slice], kind: FailKind, message: str) -> None:
+        for piece in slices:
+            if piece.sequence.job_id in self._sequences:
+                self._fail(piece.sequence, kind, message)
 
     def _compute(self, step: Step) -> None:
         if step.dirty_blocks:
@@ -280,15 +290,7 @@ class Engine:
         elif now - self._reported_at < STATS_SECONDS:
             return
         self._reported_at = now
-        self._outbox.append(
-            Stats(
-                num_running=self._scheduler.num_running,
-                num_waiting=self._scheduler.num_waiting,
-                kv_used_tokens=self._blocks.num_held_tokens,
-                kv_cached_tokens=self._blocks.num_kept_tokens,
-                num_images_waiting=0,
-            )
-        )
+        self._outbox.append(self._scheduler.load())
 
 
 def _tokens(sequence: Sequence, choice: Choice) -> Tokens:

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from llguidance import LLExecutor, LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
-from workers.messages import FailKind, Vocabulary
+from workers.fail_kind import FailKind
+from workers.messages import Vocabulary
 
 NUM_THREADS = 4  # grammars that are slow at the same time before others wait for them
 MAX_COMPILED = 64  # grammars kept for answers to come

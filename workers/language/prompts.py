@@ -9,10 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from workers.fail_kind import FailKind
 from workers.families import Layout
 from workers.families.decoder import Decoder
 from workers.language.embeddings import EmbeddingReader, EmbeddingsLost, Found
-from workers.messages import FailKind, GenerateJob, Span
+from workers.messages import GenerateJob, Span
 from workers.ranges import BadRegion
 from workers.sampling import BIAS_FIELDS, Sampling
 
@@ -144,7 +145,7 @@ class PromptReader:
         except BadRegion as error:
             raise JobRefused("internal", str(error)) from error
         except EmbeddingsLost as error:
-            raise JobRefused("lost", str(error)) from error
+            raise JobRefused("gone", str(error)) from error
 
 
 def _picture(span: Span, found: Found) -> Picture:

@@ -8,6 +8,7 @@ from itertools import accumulate
 
 from workers.language.blocks import BlockPool
 from workers.language.sequence import Sequence
+from workers.messages import Stats
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,16 @@ class Scheduler:
     def num_waiting(self) -> int:
         """Sequences that do not, and hold no blocks but anchored ones."""
         return len(self._waiting)
+
+    def load(self) -> Stats:
+        """What the worker tells of its load."""
+        return Stats(
+            num_running=self.num_running,
+            num_waiting=self.num_waiting,
+            kv_used_tokens=self._blocks.num_held_tokens,
+            kv_cached_tokens=self._blocks.num_kept_tokens,
+            num_images_waiting=0,
+        )
 
     def __iter__(self) -> Iterator[Sequence]:
         yield from self._running

@@ -14,7 +14,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from workers import memory
 from workers.arena import Arenas
+from workers.fail_kind import FailKind
 from workers.families.plan import ImagePlan
 from workers.messages import Embeddings, EncodeJob, JpegBytes, Patches, Pixels
 from workers.vision.batch import choose_batch
@@ -118,9 +120,10 @@ class Materialiser:
             raise
         except JobFault as fault:
             return fault
-        except Exception:
+        except Exception as fault:
             logger.exception("the image of job %s cannot be prepared", job.job_id)
-            return JobFault("internal", "the vision worker failed on this image")
+            kind: FailKind = "out_of_memory" if memory.is_short(fault) else "internal"
+            return JobFault(kind, "the vision worker failed on this image")
 
     def _material(self, job: EncodeJob, pictures: Mapping[str, _Picture]) -> Material:
         match job.payload:

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from workers import memory
 from workers.arena import Arenas
+from workers.fail_kind import FailKind
 from workers.features import OwnPool
-from workers.messages import Encoded, EncodeJob, Failed, FailKind, FromWorker, Patches
+from workers.messages import Encoded, EncodeJob, Failed, FromWorker, Patches
 from workers.vision.batch import choose_batch
 from workers.vision.encoder import Encoder
 from workers.vision.lookahead import Ahead, InLine, Materials, Preparation
@@ -171,6 +173,7 @@ class Owner:
                 logger.exception("image of job %s failed", job.job_id)
                 self._ended.append(_explain(job, fault))
                 return
+            memory.give_back()
             for prepared in batch:
                 self._encode([prepared])
 
@@ -224,7 +227,8 @@ def _check_finite(embeddings: Sequence[Tensor]) -> None:
 
 def _explain(job: EncodeJob, fault: Exception) -> Failed:
     if not isinstance(fault, JobFault):
-        return _failed(job, "internal", "the vision worker failed on this image")
+        kind: FailKind = "out_of_memory" if memory.is_short(fault) else "internal"
+        return _failed(job, kind, "the vision worker failed on this image")
     # Numbers that a caller made up may be too large for a tower that is well.
     kind = "bad_input" if isinstance(job.payload, Patches) else fault.kind
     return _failed(job, kind, str(fault))

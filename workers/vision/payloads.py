@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from workers.arena import Arenas
+from workers.fail_kind import FailKind
 from workers.families.plan import ImagePlan
 from workers.features import OwnPool
-from workers.messages import Embeddings, EncodeJob, FailKind, JpegBytes, Patches, Pixels, Region
+from workers.messages import Embeddings, EncodeJob, JpegBytes, Patches, Pixels, Region
 from workers.vision.encoder import Encoder
 
 
@@ -109,7 +110,7 @@ def target_of(
     if not job.target.pool:
         return _tensor(arenas, job.target, dtype, shape)
     if pool is None or pool.number != job.target.pool:
-        raise JobFault("lost", "the target went with another process")
+        raise JobFault("gone", "the target went with another process")
     return pool.view(job.target)[:num_bytes].view(dtype).view(shape)
 
 

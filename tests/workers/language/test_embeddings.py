@@ -160,12 +160,12 @@ def test_embeddings_of_an_owner_that_is_gone_fail_their_job_alone(
     engine.map_pool(lender.message)
     engine.drop_pool(lender.pool.number)
     engine.drop_pool(lender.pool.number)  # twice does nothing
-    engine.put(lender.job(arenas, request, "lost"))
+    engine.put(lender.job(arenas, request, "late"))
     engine.put(make_job(arenas, request, "good"))
     events = drain(engine)
-    end = last_events(events)["lost"]
+    end = last_events(events)["late"]
     assert isinstance(end, Failed)
-    assert (end.kind, "worker-3 is gone" in end.message) == ("lost", True)
+    assert (end.kind, "worker-3 is gone" in end.message) == ("gone", True)
     assert taken(events) == {"good": True}
 
 

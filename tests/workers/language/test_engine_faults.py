@@ -89,6 +89,60 @@ def test_poison_of_an_aborted_prompt_does_not_spread(deep_model: Model, arenas: 
     assert answers(drain(engine))["a"] == generate(deep_model, request)
 
 
+@pytest.mark.parametrize("beside", [0, 1, 40])
+def test_only_what_is_too_large_by_itself_ends_when_memory_is_short(
+    deep_model: Model, arenas: LentArenas, monkeypatch: pytest.MonkeyPatch, beside: int
+) -> None:
+    """`beside` tokens of another answer than the large prompt's are what fits at once."""
+    embed = deep_model.decoder.embed
+
+    def embed_few(ids: Tensor) -> Tensor:
+        if ids.numel() > 50 + beside:
+            raise torch.OutOfMemoryError("tried to allocate")
+        return embed(ids)
+
+    monkeypatch.setattr(deep_model.decoder, "embed", embed_few)
+    sizes = {"a": 48, "large": 120, "b": 31, "c": 25}
+    requests = {name: text_request(size, 5, size) for name, size in sizes.items()}
+    engine = make_engine(deep_model, arenas)
+    jobs = [make_job(arenas, request, name) for name, request in requests.items()]
+    events = run(engine, jobs, 4)
+    bad = last_events(events)["large"]
+    assert isinstance(bad, Failed)
+    assert bad.kind == "out_of_memory"
+    del requests["large"]
+    monkeypatch.setattr(deep_model.decoder, "embed", embed)
+    wanted = {name: generate(deep_model, request) for name, request in requests.items()}
+    assert answers([event for event in events if event != bad]) == wanted
+
+
+def test_what_shares_blocks_that_could_not_be_computed_ends_too(
+    deep_model: Model, arenas: LentArenas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embed = deep_model.decoder.embed
+
+    def embed_few(ids: Tensor) -> Tensor:
+        if ids.numel() > 50:
+            raise torch.OutOfMemoryError("tried to allocate")
+        return embed(ids)
+
+    engine = make_engine(deep_model, arenas)
+    request = text_request(80, 5)
+    monkeypatch.setattr(deep_model.decoder, "embed", embed_few)
+    for name in ("large", "same"):
+        engine.put(make_job(arenas, request, name))
+    engine.put(make_job(arenas, text_request(30, 5, 3), "other"))
+    ends = last_events(drain(engine))
+    assert {name: getattr(end, "kind", "") for name, end in ends.items()} == {
+        "large": "out_of_memory",
+        "same": "out_of_memory",
+        "other": "",
+    }
+    monkeypatch.setattr(deep_model.decoder, "embed", embed)
+    engine.put(make_job(arenas, request, "again"))
+    assert answers(drain(engine))["again"] == generate(deep_model, request)
+
+
 def test_lost_device_is_passed_on(
     deep_model: Model, arenas: LentArenas, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,20 +62,26 @@ def spelt(vocabulary: Vocabulary, token_ids: list[int]) -> str:
     return b"".join(vocabulary.spellings[token_id] for token_id in token_ids).decode()
 
 
-class GatedGrammars(Grammars):
-    """The first look of each answer, and later ones of some, wait until a gate opens."""
+SLOW: Schema = {"const": "slow"}
 
-    def __init__(self, vocabulary: Vocabulary, is_gated: Callable[[], bool]) -> None:
+
+class GatedGrammars(Grammars):
+    """The schema SLOW, and all looks of answers while `is_slow`, wait until a gate opens."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
         super().__init__(vocabulary, 768)
         self.gate = threading.Event()
-        self.is_held = threading.Event()  # a look waits
-        self._is_gated = is_gated
+        self.is_slow = False
 
     def submit(self, work: Any, argument: Any) -> Any:
-        if not self._is_gated():
+        if not self.is_slow:
             return super().submit(work, argument)
-        self.is_held.set()
         return super().submit(lambda given: self.gate.wait(30) and work(given), argument)
+
+    def _compile(self, text: str) -> Any:
+        if text == grammar_of(SLOW):
+            self.gate.wait(30)
+        return super()._compile(text)
 
 
 @pytest.mark.slow
@@ -140,12 +146,9 @@ class LateGrammars(Grammars):
 def test_nobody_waits_for_a_grammar_that_tells_nothing(
     deep_model: Model, arenas: LentArenas, vocabulary: Vocabulary
 ) -> None:
-    is_slow = [True]
-    grammars = GatedGrammars(vocabulary, lambda: is_slow[0])
+    grammars = GatedGrammars(vocabulary)
     engine = make_engine(deep_model, arenas, grammars=grammars)
-    engine.put(guided(deep_model, arenas, 0, SCHEMAS["enum"]))
-    assert grammars.is_held.wait(30)
-    is_slow[0] = False
+    engine.put(guided(deep_model, arenas, 0, SLOW))
     engine.put(free(deep_model, arenas, 0, 12))
     engine.put(guided(deep_model, arenas, 1, SCHEMAS["enum"]))
     events: list[FromWorker] = []
@@ -163,15 +166,14 @@ def test_nobody_waits_for_a_grammar_that_tells_nothing(
 def test_a_slow_grammar_amid_an_answer_costs_others_no_step(
     deep_model: Model, arenas: LentArenas, vocabulary: Vocabulary
 ) -> None:
-    is_slow = [False]
-    grammars = GatedGrammars(vocabulary, lambda: is_slow[0])
+    grammars = GatedGrammars(vocabulary)
     engine = make_engine(deep_model, arenas, grammars=grammars)
     engine.put(guided(deep_model, arenas, 0, SCHEMAS["record"]))
     engine.put(free(deep_model, arenas, 0, 60))
     events: list[FromWorker] = []
     while not count(events, "g0"):
         events += engine.step()
-    is_slow[0] = True  # one look may be under way, and one token chosen by it
+    grammars.is_slow = True  # one look may be under way, and one token chosen by it
     events += [event for _ in range(2) for event in engine.step()]
     told = count(events, "g0")
     steps = [engine.step() for _ in range(20)]
@@ -190,9 +192,9 @@ def count(events: list[FromWorker], job_id: str) -> int:
 def test_a_job_can_be_aborted_while_its_grammar_is_compiled(
     deep_model: Model, arenas: LentArenas, vocabulary: Vocabulary
 ) -> None:
-    grammars = GatedGrammars(vocabulary, lambda: True)
+    grammars = GatedGrammars(vocabulary)
     engine = make_engine(deep_model, arenas, grammars=grammars)
-    engine.put(guided(deep_model, arenas, 0, SCHEMAS["enum"]))
+    engine.put(guided(deep_model, arenas, 0, SLOW))
     engine.step()
     engine.abort("g0")
     end = last_events(drain(engine))["g0"]

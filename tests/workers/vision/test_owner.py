@@ -128,8 +128,19 @@ def test_timings_are_told(bench: Bench) -> None:
     assert event.encode_seconds > 0
 
 
-@pytest.mark.parametrize("fault", [ValueError("secret detail"), None])
-def test_only_the_culprit_of_a_batch_fails(bench: Bench, fault: Exception | None) -> None:
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [
+        (ValueError("secret detail"), "internal"),
+        (None, "internal"),
+        (torch.OutOfMemoryError("tried to allocate a secret"), "out_of_memory"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate secret"), "out_of_memory"),
+        (MemoryError("secret"), "out_of_memory"),
+    ],
+)
+def test_only_the_culprit_of_a_batch_fails(
+    bench: Bench, fault: Exception | None, kind: str
+) -> None:
     jobs = [bench.job(f"job-{index}", image) for index, image in enumerate(pictures())]
     flaky = Flaky(bench.vision, jobs[2].plan.grid, fault)
     owner = make_owner(bench, vision=flaky)
@@ -142,7 +153,7 @@ def test_only_the_culprit_of_a_batch_fails(bench: Bench, fault: Exception | None
     assert ids(events, Encoded) == ["job-0", "job-1", "job-3", "job-4"]
     assert flaky.batches == [5, 1, 1, 1, 1, 1]
     failed = next(event for event in events if isinstance(event, Failed))
-    assert failed.kind == "internal"
+    assert failed.kind == kind
     assert "secret" not in failed.message
     expected = bench.expected[4]
     torch.testing.assert_close(bench.result(jobs[4], events[4]), expected, rtol=0, atol=1e-5)

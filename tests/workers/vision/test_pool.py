@@ -60,7 +60,7 @@ def test_embeddings_are_written_to_the_pool_and_not_to_the_arena(bench: Bench) -
     assert not pool.content[offset:].any()
 
 
-def test_a_target_in_the_pool_of_an_earlier_process_is_lost_and_nothing_is_written(
+def test_a_target_in_the_pool_of_an_earlier_process_is_gone_and_nothing_is_written(
     bench: Bench,
 ) -> None:
     pool = make_pool(SharedPools(), POOL_BYTES, is_shared=False)
@@ -71,7 +71,7 @@ def test_a_target_in_the_pool_of_an_earlier_process_is_lost_and_nothing_is_writt
         owner = Owner(bench.vision, bench.memory.worker, 1 << 20, bytes(32), False, mine)
         (event,) = encode(owner, job)
         assert isinstance(event, Failed)
-        assert event.kind == "lost"
+        assert event.kind == "gone"
     assert not pool.content.any()
 
 
