@@ -14,12 +14,19 @@ class Told(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
 
+class LimitHit(Told):
+    name: str
+    value: int
+    limit: int
+
+
 class ErrorFields(Told):
     message: str
     type: str
     param: str | None  # dotted path of the field to blame
     code: str  # stable
     retryable: bool  # whether the same request may go well later
+    limit: LimitHit | None = None  # of a server that is full
     image_index: int = 0  # of the image to blame, counted from 0 through the request
     stage: Literal["fetch", "header", "decode", "limit", "encode"] = "fetch"
 

@@ -13,6 +13,7 @@ from gateway import answer_schema as told
 from gateway import errors
 from gateway.answer_schema import ErrorBody
 from gateway.body_schema import Schema, request_bodies, schemas_of
+from gateway.fence import ImageFenced, RequestFenced
 from gateway.gate import OPEN_PATHS
 from gateway.replies import json_response
 from gateway.response_schema import ResponseBody, ResponseEvent
@@ -42,7 +43,13 @@ _WITH_A_BODY: Errors = (
     errors.NotReady,
 )
 _WITH_IMAGES: Errors = (errors.ImageRejected, errors.ImageTooLarge)
-_IN_WORKERS: Errors = (errors.WorkerFailed, errors.WorkerLost)
+_IN_WORKERS: Errors = (
+    errors.WorkerFailed,
+    errors.WorkerLost,
+    errors.OutOfMemory,
+    RequestFenced,
+    ImageFenced,
+)
 
 
 @dataclass(frozen=True, slots=True)
