@@ -9,6 +9,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
+from gateway import openapi
 from gateway.chat import ChatTalk
 from gateway.completions import CompletionTalk
 from gateway.exchange import Exchange
@@ -87,4 +88,5 @@ def routes(services: Services) -> list[BaseRoute]:
         Route("/health", views.health),
         Route("/ready", views.ready),
         Route("/metrics", views.metrics),
+        Route(openapi.PATH, openapi.Publication(services).show),
     ]

@@ -89,15 +89,15 @@ def _refusal(kind: Any, message: Any, field: str) -> PydanticCustomError:
     return PydanticCustomError(kind, message, {"field": field})
 
 
-_WISHES = SamplingFields.model_fields.keys() - {
+WISHES = SamplingFields.model_fields.keys() - {
     "logprobs",
     "top_logprobs",
     "max_completion_tokens",
 }
-_OWN = CompletionFields.model_fields.keys()
-_KNOWN = _WISHES | _OWN | HARMLESS_FIELDS
-_UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
-    **{name: off for name, off in REQUEST_FIELDS.items() if name not in _OWN},
+OWN = CompletionFields.model_fields.keys()
+_KNOWN = WISHES | OWN | HARMLESS_FIELDS
+UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
+    **{name: off for name, off in REQUEST_FIELDS.items() if name not in OWN},
     # Honoured in chat, where a template and an answer's form are known.
     "messages": (),
     "tools": ([],),
@@ -114,17 +114,17 @@ def parse_completion(body: bytes) -> tuple[CompletionFields, SamplingFields, tup
         BodyTooLarge: the body has too many parts to be looked at.
     """
     given = {name: value for name, value in load_object(body).items() if value is not None}
-    refuse_unsupported(given, _UNSUPPORTED)
+    refuse_unsupported(given, UNSUPPORTED)
     options = given.get("stream_options")
     if isinstance(options, dict):
         refuse_unsupported(options, STREAM_FIELDS, "stream_options.")
-    fields = validate(CompletionFields, {name: given[name] for name in _OWN & given.keys()})
+    fields = validate(CompletionFields, {name: given[name] for name in OWN & given.keys()})
     wishes: dict[str, Any] = {"max_tokens": _DEFAULT_MAX_TOKENS}
-    wishes |= {name: given[name] for name in _WISHES & given.keys()}
+    wishes |= {name: given[name] for name in WISHES & given.keys()}
     if fields.logprobs is not None:
         wishes |= {"logprobs": True, "top_logprobs": fields.logprobs}
     unknown = {
-        *given.keys() - _KNOWN - _UNSUPPORTED.keys(),
+        *given.keys() - _KNOWN - UNSUPPORTED.keys(),
         *unknown_in(fields.stream_options, "stream_options"),
     }
     unknown -= {f"stream_options.{name}" for name in STREAM_FIELDS}

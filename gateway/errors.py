@@ -21,7 +21,10 @@ Stage = Literal["fetch", "header", "decode", "limit", "encode"]
 
 
 class ServeError(Exception):
-    """Root of the tree. `code` is stable: the body's code, the metric label and the log field."""
+    """A fault of the gateway, and the root of the tree.
+
+    `code` is stable: the body's code, the metric label and the log field.
+    """
 
     status = 500
     type = "server_error"

@@ -68,7 +68,10 @@ class ImagePart(NamedPart):
     """An image as a file, by its address or in a data URI."""
 
     type: Literal["image_url"]
-    image_url: Annotated[ImageUrl | None, BeforeValidator(_wrap_url)] = None
+    image_url: Annotated[
+        ImageUrl | None,
+        BeforeValidator(_wrap_url, json_schema_input_type=str | ImageUrl | None),
+    ] = None
     max_pixels: int | None = Field(None, ge=1)  # after resizing
 
 
@@ -143,7 +146,9 @@ class FunctionCall(Edge):
     """A call that the model made in an earlier answer."""
 
     name: Annotated[str, Field(min_length=1)]
-    arguments: Annotated[Any, BeforeValidator(_check_arguments)]  # JSON, or the object itself
+    arguments: Annotated[  # JSON, or the object itself
+        Any, BeforeValidator(_check_arguments, json_schema_input_type=str | dict[str, Any])
+    ]
 
 
 class ToolCall(Edge):
@@ -160,7 +165,10 @@ class Message(Edge):
     refusal: str | None = None
     reasoning_content: str | None = None
     tool_calls: Annotated[
-        tuple[ToolCall, ...], Strict(False), FailFast(), BeforeValidator(_none_if_null)
+        tuple[ToolCall, ...],
+        Strict(False),
+        FailFast(),
+        BeforeValidator(_none_if_null, json_schema_input_type=list[ToolCall] | None),
     ] = ()
     tool_call_id: Annotated[str, Field(min_length=1)] | None = None
     # A participant, for templates that tell one from another.

@@ -17,7 +17,7 @@ from gateway.unsupported import HARMLESS_FIELDS, refuse_unsupported
 LOGPROBS = "message.output_text.logprobs"
 # Nothing here keeps answers, runs tools of its own or judges what is said. Field name -> values
 # that ask for nothing; `null` always does.
-_UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
+UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "access_programs": ({},),
     "background": (False,),
     "background_options": ({},),
@@ -71,11 +71,14 @@ def _check_input(value: Any) -> Any:
     return value
 
 
+_Input = str | Annotated[list[dict[str, Any]], Field(min_length=1)]
+
+
 class ResponseFields(Edge):
     """What is this route's own; messages, tools and sampling are read as in chat."""
 
     model: Annotated[str, Field(min_length=1)]
-    input: Annotated[Any, BeforeValidator(_check_input)]
+    input: Annotated[Any, BeforeValidator(_check_input, json_schema_input_type=_Input)]
     instructions: str | None = None
     include: Annotated[tuple[Include, ...], Strict(False), Field(max_length=32)] = ()
     max_output_tokens: int | None = Field(None, ge=1)
@@ -104,7 +107,7 @@ PASSED = frozenset(SamplingFields.model_fields | TemplateFields.model_fields) - 
     "n",
     "top_logprobs",
 }
-_KNOWN = _OWN | PASSED | HARMLESS_FIELDS | _UNSUPPORTED.keys() | _UNSUPPORTED_INSIDE.keys()
+_KNOWN = _OWN | PASSED | HARMLESS_FIELDS | UNSUPPORTED.keys() | _UNSUPPORTED_INSIDE.keys()
 
 
 def parse_response(body: bytes) -> tuple[ResponseFields, dict[str, Any], set[str]]:
@@ -115,7 +118,7 @@ def parse_response(body: bytes) -> tuple[ResponseFields, dict[str, Any], set[str
         BodyTooLarge: the body has too many parts to be looked at.
     """
     given = {name: value for name, value in load_object(body).items() if value is not None}
-    refuse_unsupported(given, _UNSUPPORTED)
+    refuse_unsupported(given, UNSUPPORTED)
     for name, table in _UNSUPPORTED_INSIDE.items():
         if isinstance(given.get(name), dict):
             refuse_unsupported(given[name], table, f"{name}.")

@@ -40,6 +40,7 @@ def _check_biases(value: Any) -> Any:
 
 
 StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARS)]
+_StopInput = StopString | Annotated[list[StopString], Field(max_length=MAX_STOPS)]
 
 
 class SamplingFields(Edge):
@@ -56,7 +57,7 @@ class SamplingFields(Edge):
         Strict(False),
         FailFast(),
         Field(max_length=MAX_STOPS),
-        BeforeValidator(_wrap_stop),
+        BeforeValidator(_wrap_stop, json_schema_input_type=_StopInput),
     ] = ()
     ignore_eos: bool = False
     stop_token_ids: Annotated[

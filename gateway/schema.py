@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeVar
 
 import orjson
 from pydantic import FailFast, Field, Strict, ValidationError
+from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import ErrorDetails
 
 from gateway.edge import Edge
@@ -47,7 +48,8 @@ class ChatRequest(SamplingFields, TemplateFields, ToolFields):
     response_format: ResponseFormat = ResponseFormat(type="text")
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
-    unknown_fields: tuple[str, ...] = ()  # names that nobody here knows; they change nothing
+    # Names that nobody here knows; they change nothing.
+    unknown_fields: SkipJsonSchema[tuple[str, ...]] = ()
 
 
 _HONOURED = frozenset(ChatRequest.model_fields) - {"unknown_fields"}

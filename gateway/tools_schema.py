@@ -3,6 +3,7 @@
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, FailFast, Field, Strict, Tag, model_validator
+from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
 from gateway.edge import Edge, echo
@@ -35,7 +36,7 @@ class Tool(Edge):
 
     type: Literal["function"]
     function: Function
-    given: dict[str, Any]
+    given: SkipJsonSchema[dict[str, Any]]
 
     @model_validator(mode="before")
     @classmethod

@@ -66,7 +66,7 @@ def cached_tokens(response: httpx.Response) -> int:
 
 
 def test_every_route_but_probes_asks_for_a_key(house: House) -> None:
-    for path in ("/v1/models", "/v1/models/demo_model", "/metrics", "/docs", "/"):
+    for path in ("/v1/models", "/v1/models/demo_model", "/metrics", "/openapi.json", "/docs", "/"):
         assert httpx.get(house.server.url + path).status_code == 401, path
     assert house.server.post({}, "fovea-wrong").status_code == 401
     for path in ("/v1/responses", "/v1/completions", "/tokenize", "/detokenize"):
