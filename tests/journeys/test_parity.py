@@ -139,7 +139,9 @@ def ask(server: Server, case: Case) -> tuple[str, int, int]:
         temperature=0,
     )
     assert answer.usage is not None
-    text = answer.choices[0].message.content or ""
+    message = answer.choices[0].message
+    thought = (message.model_extra or {}).get("reasoning_content", "")  # all that some ever write
+    text = f"{thought}{message.content or ''}"
     return text, answer.usage.completion_tokens, answer.usage.prompt_tokens
 
 
