@@ -1,4 +1,4 @@
-"""The command line: `fovea serve`, `fovea config` and `fovea key`."""
+"""The command line: `fovea serve`, `fovea doctor`, `fovea config` and `fovea key`."""
 
 import argparse
 import os
@@ -9,6 +9,7 @@ import uvloop
 
 from config.logs import set_up_logs
 from config.settings import Settings, SettingsError, load_settings
+from gateway.doctor import examine, report
 from gateway.keys import KeyFileError, new_key
 from gateway.listing import settings_listing
 from gateway.memory import share_one_heap
@@ -28,6 +29,8 @@ def main() -> None:
             _print_key(asked.name, asked.words)
         elif asked.command == "config":
             sys.stdout.write(settings_listing(load_settings(os.environ)))
+        elif asked.command == "doctor":
+            sys.exit(report(examine(os.environ), sys.stdout.write))
         else:
             _serve(load_settings(os.environ), begun)
     except (
@@ -45,6 +48,7 @@ def _parse_command() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="fovea", description="Serve a vision-language model.")
     commands = parser.add_subparsers(dest="command", title="commands")
     commands.add_parser("serve", help="serve, which is also what happens without a command")
+    commands.add_parser("doctor", help="say what will work and what will not, before serving")
     commands.add_parser("config", help="print the settings as they are read")
     key = commands.add_parser("key", help="make an API key and its line for FOVEA_API_KEYS_FILE")
     key.add_argument("name", help="whose key it is, as limits and logs call it")

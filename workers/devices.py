@@ -23,6 +23,15 @@ def can_reach(device: int, other: int) -> bool:
     return bool(reaches.value)
 
 
+def device_bytes(device: int) -> int | None:
+    """Memory of one CUDA device by torch's number, in all; None if the driver does not say."""
+    driver = _open_driver()
+    handle, size = ctypes.c_int(0), ctypes.c_size_t(0)
+    if driver is None or driver.cuDeviceGet(ctypes.byref(handle), device) != 0:
+        return None
+    return size.value if driver.cuDeviceTotalMem_v2(ctypes.byref(size), handle) == 0 else None
+
+
 def _open_driver() -> ctypes.CDLL | None:
     try:
         driver = ctypes.CDLL("libcuda.so.1")
