@@ -72,13 +72,14 @@ class Journey:
 
     async def _read_first(self) -> tuple[list[Picture], PromptTokens]:
         limit = self._services.max_context_tokens()
+        room = self._services.kv_cache_tokens()  # now: engines that die meanwhile come back
         refuse_hopeless(self._prompt, limit)
         if self._prompt.grammar is not None:
             with self._services.metrics.stage("grammar"):
                 await anyio.to_thread.run_sync(check_grammar, self._prompt.grammar)
         pictures, tokens = await self._read(limit)
         num_tokens = tokens.num_tokens + self._prompt.num_choices * tokens.sampling.max_tokens
-        self._permit.demand(num_tokens, self._services.kv_cache_tokens())
+        self._permit.demand(num_tokens, room)
         return pictures, tokens
 
     async def count(self, max_tokens: int) -> PromptTokens:
