@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -120,7 +121,7 @@ def test_what_cannot_work_is_said_within_seconds_and_starts_no_worker(tmp_path: 
 
 def test_a_failed_start_of_the_command_prints_one_line(tmp_path: Path) -> None:
     environment = {**os.environ, "FOVEA_MODEL": str(tmp_path / "nowhere"), "FOVEA_PORT": "0"}
-    command = [shutil.which("python") or "python", "-m", "gateway", "serve"]
+    command = [sys.executable, "-m", "gateway", "serve"]
     done = subprocess.run(
         command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
     )

@@ -128,7 +128,7 @@ def test_a_new_engine_reads_what_owners_have_kept(pair: Pair) -> None:
     check_idle(pair.server)
 
 
-def test_requests_under_way_fail_by_name_when_the_owner_dies(pair: Pair) -> None:
+def test_requests_under_way_are_begun_again_when_the_owner_dies(pair: Pair) -> None:
     server = pair.server
     bodies = [body(server, COLOURS[n % 5], (240 + n, 300 - n)) for n in range(16)]
     with ThreadPoolExecutor(8) as threads:
@@ -136,14 +136,12 @@ def test_requests_under_way_fail_by_name_when_the_owner_dies(pair: Pair) -> None
         answers[2].result()
         pair.kill("worker-0")
         responses = [answer.result() for answer in answers]
-    assert {response.status_code for response in responses} == {200, 503}
-    codes = {each.json()["error"]["code"] for each in responses if each.status_code == 503}
-    assert "worker_lost" in codes
-    assert codes <= {"worker_lost", "not_ready"}
-    for number, response in enumerate(responses):
-        if response.status_code == 200:
-            text = response.json()["choices"][0]["message"]["content"]
-            assert text == COLOURS[number % 5]
+    codes = {each.json()["error"]["code"] for each in responses if each.status_code != 200}
+    assert codes <= {"not_ready"}, "only who came while no owner was there is refused"
+    texts = {n: each for n, each in enumerate(responses) if each.status_code == 200}
+    assert len(texts) > 8
+    for number, response in texts.items():
+        assert response.json()["choices"][0]["message"]["content"] == COLOURS[number % 5]
     check_idle(server)
     assert ask(server, "green", (251, 222)) == "green"
 
