@@ -14,6 +14,7 @@ import pytest
 from openai.types.chat import ChatCompletion
 from PIL import Image
 
+from tests.journeys.chats import Message, ask, user
 from tests.journeys.server import Server, running
 from tests.pictures import data_uri, draw_shape, image_part, text_part
 
@@ -24,7 +25,6 @@ BLOCK_TOKENS = 16
 COLOUR = text_part("What colour is the shape that you can see in this picture here?")
 SHAPE = text_part("And what shape is it, please?")
 SHARE = {"embedding_cache_share": 0}
-Message = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
@@ -40,18 +40,6 @@ def forgetful() -> Iterator[Server]:
     """The same without a prefix cache: the control, and what the answers are held to."""
     with running(prefix_cache="false", **SHARE) as server:
         yield server
-
-
-def user(*parts: dict[str, Any]) -> Message:
-    return {"role": "user", "content": list(parts)}
-
-
-def ask(server: Server, messages: list[Message], **options: Any) -> ChatCompletion:
-    answer = server.client.chat.completions.create(
-        model=server.model, messages=messages, temperature=0, **options
-    )
-    assert isinstance(answer, ChatCompletion)
-    return answer
 
 
 def text(answer: ChatCompletion) -> str:

@@ -1,10 +1,9 @@
 """What was computed of a conversation is not computed again, and never taken for another's."""
 
-from typing import Any
-
 import pytest
 from openai.types.chat import ChatCompletion
 
+from tests.journeys.chats import Message, ask, user
 from tests.journeys.server import Server, running
 from tests.pictures import draw_shape, image_part, text_part
 
@@ -12,19 +11,6 @@ pytestmark = pytest.mark.slow
 
 BLOCK_TOKENS = 16
 COLOUR = text_part("What colour is this?")
-Message = dict[str, Any]
-
-
-def user(*parts: dict[str, Any]) -> Message:
-    return {"role": "user", "content": list(parts)}
-
-
-def ask(server: Server, messages: list[Message], **options: Any) -> ChatCompletion:
-    answer = server.client.chat.completions.create(
-        model=server.model, messages=messages, temperature=0, **options
-    )
-    assert isinstance(answer, ChatCompletion)
-    return answer
 
 
 def reply(answer: ChatCompletion) -> Message:
