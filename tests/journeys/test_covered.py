@@ -30,7 +30,7 @@ SHARE = {"embedding_cache_share": 0}
 @pytest.fixture(scope="module")
 def own() -> Iterator[Server]:
     """An owner and two engines with little room."""
-    room = {"kv_cache_tokens": 2048, "max_context_tokens": 512}
+    room = {"kv_cache_tokens": 2048, "max_context_tokens": 512, "fence_seconds": 0}
     with running(workers="cpu:vision,cpu:language,cpu:language", **room, **SHARE) as server:
         yield server
 
