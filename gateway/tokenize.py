@@ -29,6 +29,7 @@ from gateway.talk import Asked, Desk, check_model
 
 # A prompt may be counted that does not fit; the length of the context bounds the work.
 _CONTEXTS_COUNTED = 4
+_NO_CONVERSATION = [{"role": "user", "content": ""}]
 
 
 class CountFields(Edge):
@@ -74,6 +75,8 @@ class CountLanguage:
             raise BadRequest("send either messages or prompt", param="messages")
         model = asked.model or self._desk.services.served_model_name
         if asked.prompt is not None:
+            # What chat would say of its fields holds here too, though a prompt uses none of them.
+            check_request(fields | {"model": model, "messages": _NO_CONVERSATION})
             raw = RawText(asked.prompt, asked.add_special_tokens)
             return _asked(self._desk, raw, model, _present(fields))
         request = check_request(fields | {"model": model})

@@ -128,6 +128,13 @@ WRONG: list[tuple[str, Body, int, str]] = [
     ("tokenize", {"prompt": "a", "messages": []}, 400, "messages"),
     ("tokenize", {"prompt": 5}, 400, "prompt"),
     ("tokenize", {"prompt": "a", "model": "other"}, 404, "model"),
+    (
+        "tokenize",
+        {"prompt": "a", "chat_template_kwargs": True},
+        400,
+        "chat_template_kwargs",
+    ),
+    ("tokenize", {"prompt": "a", "tools": 5}, 400, "tools"),
     ("tokenize", {"messages": [{"role": "elf", "content": ""}]}, 400, "messages[0].role"),
     ("tokenize", {"messages": [user(TEXT)], "temperature": 9}, 400, "temperature"),
     ("detokenize", {}, 400, "tokens"),
