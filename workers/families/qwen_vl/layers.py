@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from workers.families.decoder import Attention
 from workers.families.products import product_of
@@ -11,17 +11,17 @@ from workers.families.products import product_of
 Rotation = tuple[Tensor, Tensor]  # cosines and signed sines, each [tokens, 1, head width]
 
 
-class DecoderLayer(nn.Module):
+class DecoderLayer:
     """One layer of the library's, with its arithmetic.
 
     A step that decodes a few rows consists of many small operations, and their number is what it
     costs: queries, keys and values are one product here, and steps that follow a product are part
-    of it where that is quicker.
+    of it where that is quicker. It is no torch module, because each look-up and call of one takes
+    as long as a small operation.
     """
 
     def __init__(self, layer: Any, index: int) -> None:
         """Take over the weights of `layer`, which is of no use afterwards."""
-        super().__init__()
         attention, mlp = layer.self_attn, layer.mlp
         self._index = index
         self._head_width: int = attention.head_dim
@@ -40,7 +40,7 @@ class DecoderLayer(nn.Module):
         self.up = product_of(mlp.up_proj)
         self.down = product_of(mlp.down_proj)
 
-    def forward(self, hidden: Tensor, rotation: Rotation, attention: Attention) -> Tensor:
+    def __call__(self, hidden: Tensor, rotation: Rotation, attention: Attention) -> Tensor:
         """[tokens, hidden] -> [tokens, hidden]."""
         mixed = self._attend(self.input_norm(hidden), rotation, attention)
         hidden = self.output.plus(mixed, hidden)
@@ -49,35 +49,33 @@ class DecoderLayer(nn.Module):
         return self.down.plus(inner, hidden)
 
     def _attend(self, normed: Tensor, rotation: Rotation, attention: Attention) -> Tensor:
-        heads = self.qkv(normed).view(len(normed), -1, self._head_width)
-        query, key, value = torch.split(heads, self._heads, dim=1)
+        heads = self.qkv(normed).view(normed.shape[0], -1, self._head_width)
+        query, key, value = torch.split_with_sizes(heads, self._heads, dim=1)
         if self.query_key_norm is not None:
             query_norm, key_norm = self.query_key_norm
             turned = torch.cat([query_norm(query), key_norm(key)], dim=1)
         else:
             turned = heads[:, : -self._heads[-1]]
         by_head = _turn(turned, rotation).transpose(0, 1)
-        query, key = torch.split(by_head, self._heads[:2])
+        query, key = torch.split_with_sizes(by_head, self._heads[:2])
         mixed = attention.attend(self._index, query, key, value.transpose(0, 1), self._scale)
         return mixed.flatten(1)
 
 
-class RootMeanSquareNorm(nn.Module):
+class RootMeanSquareNorm:
     """The library's norm of the same name, in five operations instead of eight."""
 
     def __init__(self, norm: Any) -> None:
         """Take over the library's."""
-        super().__init__()
-        self.weight = norm.weight
-        width = self.weight.shape[-1]
-        self._share = 1 / width
-        self._floor = torch.full((), norm.variance_epsilon, device=self.weight.device)
+        self._weight: Tensor = norm.weight.detach()
+        self._share = 1 / self._weight.shape[-1]
+        self._floor = torch.full((), norm.variance_epsilon, device=self._weight.device)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def __call__(self, x: Tensor) -> Tensor:
         """[..., width] -> [..., width]; computed in float32 and rounded like the library's."""
         length = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
         scale = torch.addcmul(self._floor, length, length, value=self._share).rsqrt_()
-        return torch.mul(x, scale, out=torch.empty_like(x)).mul_(self.weight)
+        return torch.mul(x, scale, out=torch.empty_like(x)).mul_(self._weight)
 
 
 def rotation_of(cosines: Tensor, sines: Tensor) -> Rotation:
@@ -86,11 +84,11 @@ def rotation_of(cosines: Tensor, sines: Tensor) -> Rotation:
     return cosines[:, None], torch.cat([-first, second], dim=-1)[:, None]
 
 
-def _norms_of(attention: Any) -> nn.ModuleList | None:
+def _norms_of(attention: Any) -> tuple[RootMeanSquareNorm, RootMeanSquareNorm] | None:
     """Those of queries and keys, in a checkpoint that has them."""
     if not hasattr(attention, "q_norm"):
         return None
-    return nn.ModuleList(RootMeanSquareNorm(each) for each in (attention.q_norm, attention.k_norm))
+    return RootMeanSquareNorm(attention.q_norm), RootMeanSquareNorm(attention.k_norm)
 
 
 def _turn(heads: Tensor, rotation: Rotation) -> Tensor:

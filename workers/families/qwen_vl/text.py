@@ -1,5 +1,6 @@
 """The decoder of Qwen-VL: the library's weights, run over packed sequences."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -32,9 +33,8 @@ class TextModel(PackedText):
             LayerKv(heads, layer.self_attn.head_dim, layer.self_attn.head_dim)
             for layer in language_model.layers
         )
-        for index, layer in enumerate(language_model.layers):
-            language_model.layers[index] = DecoderLayer(layer, index)
-        language_model.norm = RootMeanSquareNorm(language_model.norm)
+        self._layers = tuple(_take_layers(language_model))
+        self._norm = RootMeanSquareNorm(language_model.norm)
         self.num_deepstack_levels = num_deepstack_levels
         self.num_axes = NUM_AXES
         self.is_recordable = True
@@ -47,15 +47,21 @@ class TextModel(PackedText):
         visual: VisualRows | None,
     ) -> Tensor:
         """Run the layers; see `Decoder.forward`."""
-        hidden, model = embeddings, self._language_model
-        cosines, sines = model.rotary_emb(hidden, positions[:, None])
+        hidden = embeddings
+        cosines, sines = self._language_model.rotary_emb(hidden, positions[:, None])
         rotation = rotation_of(cosines[0], sines[0])
-        for index, layer in enumerate(model.layers):
+        for index, layer in enumerate(self._layers):
             hidden = layer(hidden, rotation, attention)
             if visual is not None and index < len(visual.levels):
                 hidden.index_add_(0, visual.rows, visual.levels[index])
-        normed: Tensor = model.norm(hidden)
-        return normed
+        return self._norm(hidden)
+
+
+def _take_layers(language_model: Any) -> Iterator[DecoderLayer]:
+    """Our layers; each of the library's is let go of as soon as its weights are taken over."""
+    for index, layer in enumerate(language_model.layers):
+        yield DecoderLayer(layer, index)
+        language_model.layers[index] = torch.nn.Identity()
 
 
 def _check_layers(config: Any) -> None:
