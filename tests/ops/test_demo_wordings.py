@@ -104,7 +104,11 @@ def test_small_talk_leaves_no_slot_open() -> None:
 @pytest.mark.parametrize(
     ("first", "second"), [("image 1", "photo 2"), ("the 1st one", "the 2nd one")]
 )
-def test_another_name_for_an_image_keeps_its_place(first: str, second: str) -> None:
+def test_another_name_for_an_image_keeps_its_place(
+    first: str, second: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Prose put before a question may hold "in the latter case" itself.
+    monkeypatch.setattr("ops.demo_model.wordings.sentences", lambda: ("So it goes.",))
     seen = {
         name: {
             write(Random(seed), "number_nth", {"nth image": name}).lower() for seed in range(300)
