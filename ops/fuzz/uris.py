@@ -76,9 +76,11 @@ def read(text: str) -> bytes | None:
     for escape, letter in _TAKEN_ESCAPES.items():
         payload = payload.replace(escape, letter).replace(escape.lower(), letter)
     digits = _WHITE_SPACE.sub("", payload).replace("-", "+").replace("_", "/")
-    padding = "" if digits.endswith("=") else "=" * (-len(digits) % 4)
+    digits += "" if digits.endswith("=") else "=" * (-len(digits) % 4)
+    if len(digits) % 4:  # the library ignores a padding that is too long
+        return None
     try:
-        return base64.b64decode((digits + padding).encode("ascii"), validate=True) or None
+        return base64.b64decode(digits.encode("ascii"), validate=True) or None
     except (UnicodeEncodeError, binascii.Error):
         return None
 
