@@ -1,0 +1,32 @@
+"""The names of all targets, and how many inputs of each make a whole run."""
+
+from collections.abc import Callable, Mapping
+
+from ops.fuzz.bodies import Bodies
+from ops.fuzz.frames import Frames
+from ops.fuzz.images import Headers, Pixels
+from ops.fuzz.target import Target
+from ops.fuzz.tensors import TensorFiles
+from ops.fuzz.uris import DataUris
+
+_MAKERS: Mapping[str, Callable[[], Target]] = {
+    "header": Headers,
+    "decode": Pixels,
+    "uri": DataUris,
+    "body": Bodies,
+    "frame": Frames,
+    "tensors": TensorFiles,
+}
+WHOLE_RUN: Mapping[str, int] = {
+    "header": 100_000,
+    "decode": 100_000,
+    "uri": 100_000,
+    "body": 60_000,
+    "frame": 60_000,
+    "tensors": 40_000,
+}
+
+
+def open_target(name: str) -> Target:
+    """The target of that name, to be closed by who asks for it."""
+    return _MAKERS[name]()
