@@ -8,6 +8,7 @@ import orjson
 from llguidance import LLMatcher, LLParserLimits
 
 from gateway.errors import BadRequest
+from gateway.panic import LibraryPanic, name_panics
 
 # Else the library forces one way to cut what must come into tokens, and asks a tokenizer for it.
 OPTIONS = '%llguidance {"no_forcing": true}\n'
@@ -54,13 +55,22 @@ def check_rule(rule: SchemaRule) -> None:
     Raises:
         BadRequest: the library cannot take it; the message says why.
     """
-    text = f"{OPTIONS}start: {rule.text}\n"
-    limits = LLParserLimits(verbose_errors=False)
-    is_refused, reasons = LLMatcher.validate_grammar_with_warnings(text, limits=limits)
-    if is_refused:
-        reason = " ".join(_POSITION.sub("", reasons[0]).split())[:_MAX_REASON_CHARACTERS]
+    if reason := _why_refused(f"{OPTIONS}start: {rule.text}\n"):
         raise BadRequest(
             f"{rule.param}: no answer can be kept to this schema: {reason}",
             param=rule.param,
             code="invalid_schema",
         )
+
+
+def _why_refused(grammar: str) -> str:
+    """The library's reason, cut to what may be told; empty if it takes the grammar."""
+    limits = LLParserLimits(verbose_errors=False)
+    try:
+        with name_panics():  # as over a long word whose letters take several bytes
+            is_refused, reasons = LLMatcher.validate_grammar_with_warnings(grammar, limits=limits)
+    except LibraryPanic:
+        return "it cannot be read"
+    if not is_refused:
+        return ""
+    return " ".join(_POSITION.sub("", reasons[0]).split())[:_MAX_REASON_CHARACTERS]

@@ -3,6 +3,7 @@
 Each input is made from the seed, the target's name and its own number, and so can be made again.
 """
 
+import logging
 import multiprocessing
 import re
 import time
@@ -99,7 +100,9 @@ def _judge(data: bytes, target: Target, index: int, report: Report) -> None:
         report.outcomes[target.judge(data)] += 1
     except Wrong as wrong:
         report.faults.append(Fault(index, str(wrong)))
-    except Exception as error:  # noqa: BLE001 - any exception is what we look for
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # noqa: BLE001 - what panics of libraries are, is no Exception
         report.faults.append(Fault(index, f"{type(error).__name__}: {error}"[:300]))
     seconds = time.perf_counter() - begun
     report.num_inputs += 1
@@ -161,6 +164,7 @@ class _Life:
 def _live(task: Task, place: Any, reports: "Connection[Report, None]") -> None:
     """Main of the process."""
     target = open_target(task.target)
+    logging.disable(logging.CRITICAL)  # what is said of bad inputs, and that is a lot
     for index, report in run_here(task, target):
         place.value = index
         if report.num_inputs or report.memory:
