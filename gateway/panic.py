@@ -1,4 +1,4 @@
-"""Panics of libraries that are written in Rust: they are no `Exception`, and no code expects them."""
+"""Panics of libraries in Rust, which are no `Exception` and which no code expects."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,11 +1,12 @@
 """Hostile inputs by the hundred thousand: does anything crash, hang, grow, or break its word?
 
-`python -m ops.fuzz` makes inputs for six targets and judges what becomes of each: headers and
+`python -m ops.fuzz` makes inputs for seven targets and judges what becomes of each: headers and
 pixels of image files (damaged, spliced, with wrong blocks whose checksums are right), data URIs,
 JSON bodies through the whole gateway around a worker that answers at once, frames of both wires,
-files of tensors. Nothing leaves the process. Input N of a target depends on nothing but the seed,
-so `python -m ops.fuzz body --first N --inputs 1` makes it again. The exit status is 0 if nothing
-happened that must not; inputs that did something are kept as files.
+files of tensors, and schemas that answers are to follow. Nothing leaves the machine. Input N of a
+target depends on nothing but the seed, so `python -m ops.fuzz body --first N --inputs 1` makes it
+again. The exit status is 0 if nothing happened that must not; inputs that did something are kept
+as files.
 """
 
 import argparse
@@ -87,6 +88,8 @@ def run_target(task: Task, folder: Path) -> bool:
     report = Report()
     for part in run_apart(task):
         report.add(part)
+        for fault in part.faults:
+            print(f"{task.target}: input {fault.index}: {fault.what}", flush=True)
         if time.monotonic() - told > _TELL_SECONDS:
             told = time.monotonic()
             print(f"{task.target}: input {task.first + report.num_inputs}", flush=True)

@@ -126,7 +126,9 @@ def _split_jpeg(data: bytes) -> list[Block]:
             place += 2
             continue
         (length,) = struct.unpack(">H", data[place + 2 : place + 4].ljust(2, b"\0"))
-        end = _scan_end(data, place + 2 + length) if marker == _START_OF_SCAN else place + 2 + length
+        end = (
+            _scan_end(data, place + 2 + length) if marker == _START_OF_SCAN else place + 2 + length
+        )
         blocks.append(Block(data[place : place + 2], data[place + 4 : end]))
         place = max(end, place + 2)
     return blocks
@@ -165,7 +167,10 @@ def _split_riff(data: bytes) -> list[Block]:
 
 def _join_riff(blocks: Sequence[Block]) -> bytes:
     chunks = b"".join(
-        each.kind + struct.pack("<I", len(each.content)) + each.content + b"\0" * (len(each.content) % 2)
+        each.kind
+        + struct.pack("<I", len(each.content))
+        + each.content
+        + b"\0" * (len(each.content) % 2)
         for each in blocks
     )
     return b"RIFF" + struct.pack("<I", len(chunks) + 4) + b"WEBP" + chunks

@@ -1,4 +1,4 @@
-"""Bodies of every POST route as inputs to the whole gateway; what callers are told is held to rules.
+"""Bodies of every POST route as inputs to the whole gateway, and rules for what callers are told.
 
 An input is a path, a line feed and a body. Never a 5xx, never silence, one ending; an error has
 type, code and message, tells no secret of this machine and repeats little of what came; and

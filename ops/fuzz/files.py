@@ -1,4 +1,4 @@
-"""Honest image files, made when asked for: every format that is taken, in every mode it may have."""
+"""Honest image files, made when asked for: every format taken, in every mode it may have."""
 
 import io
 from collections.abc import Iterator, Mapping

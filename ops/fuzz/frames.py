@@ -33,7 +33,15 @@ from workers.messages import (
     ToWorker,
 )
 from workers.stage import Job
-from workers.wire import HEADER_BYTES, MAX_FRAME_BYTES, FrameTooLong, NotUnderstood, Splitter, pack, unpack
+from workers.wire import (
+    HEADER_BYTES,
+    MAX_FRAME_BYTES,
+    FrameTooLong,
+    NotUnderstood,
+    Splitter,
+    pack,
+    unpack,
+)
 from workers.worker import Worker
 
 _NAMES = tuple({name for each in (*TO_WORKER, *FROM_WORKER) for name in each.__struct_fields__})
@@ -52,7 +60,9 @@ class Frames:
         """A letter and some frames, most of them wrong."""
         reader = chance.choice("GW")
         samples = FROM_WORKER if reader == "G" else TO_WORKER
-        frames = [self._frame(chance.choice(samples), chance) for _ in range(chance.randrange(1, 5))]
+        frames = [
+            self._frame(chance.choice(samples), chance) for _ in range(chance.randrange(1, 5))
+        ]
         stream = b"".join(frames)
         if chance.random() < 0.2:
             stream = mutate(stream, chance)
@@ -94,7 +104,12 @@ def _bomb(chance: Random) -> bytes:
     """Few bytes that announce much, or lie deep in each other."""
     lists, objects = b"\x91", b"\x81\xa1a"
     kind = chance.choice((lists, objects, b"\x81\xa4type\x81", b"\xdc\x00\x01"))
-    much = (b"\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff", b"\xdb\xff\xff\xff\xff", b"\xc6\x7f\xff\xff\xff")
+    much = (
+        b"\xdd\xff\xff\xff\xff",
+        b"\xdf\xff\xff\xff\xff",
+        b"\xdb\xff\xff\xff\xff",
+        b"\xc6\x7f\xff\xff\xff",
+    )
     if chance.random() < 0.5:
         return chance.choice(much) + chance.randbytes(9)
     return kind * chance.choice((30, 900, 1100, _MAX_REPEATS)) + b"\xc0"

@@ -150,8 +150,8 @@ def check_header(header: ImageHeader, data: bytes) -> None:
             raise Wrong(f"the header is {theirs}, not {ours}")
         if header.format == "TIFF":  # the library turns it by itself
             return
-        if header.orientation not in (theirs := orientations_of(picture, header)):
-            raise Wrong(f"orientation {header.orientation}; the library has {theirs}")
+        if header.orientation not in (told := orientations_of(picture, header)):
+            raise Wrong(f"orientation {header.orientation}; the library has {told}")
 
 
 def orientations_of(picture: ImageFile.ImageFile, header: ImageHeader) -> tuple[int, ...]:
@@ -164,10 +164,11 @@ def orientations_of(picture: ImageFile.ImageFile, header: ImageHeader) -> tuple[
         if header.format == "PNG":
             picture.load()  # EXIF may stand behind the pixels
         exif.load(picture.info.get("exif", b""))
-        value = exif.get(_ORIENTATION)
+        value: object = exif.get(_ORIENTATION)
     except FAULTS:
         return (header.orientation,)
-    return (value,) if value in range(1, 9) else (1, header.orientation)
+    is_sound = isinstance(value, int) and 1 <= value <= 8
+    return (value,) if is_sound else (1, header.orientation)
 
 
 def check_picture(picture: Image.Image, header: ImageHeader, with_alpha: bool) -> None:

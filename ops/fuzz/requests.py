@@ -100,7 +100,13 @@ def _responses(image: str) -> Iterator[Body]:
     call = {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"}
     told = {"type": "function_call_output", "call_id": "c1", "output": "1"}
     tools = [{"type": "function", **_FUNCTION}]
-    yield {"model": MODEL, "input": "hi", "instructions": "Be kind.", "stream": True, "store": False}
+    yield {
+        "model": MODEL,
+        "input": "hi",
+        "instructions": "Be kind.",
+        "stream": True,
+        "store": False,
+    }
     yield {"model": MODEL, "input": [said], "max_output_tokens": 9, "top_logprobs": 2}
     yield {"model": MODEL, "input": [said, call, told], "tools": tools, "tool_choice": "auto"}
     text = {"format": {"type": "json_schema", "name": "n", "schema": _SCHEMA}, "verbosity": "low"}

@@ -16,8 +16,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from ops.fuzz.targets import open_target
 from ops.fuzz.target import Target, Wrong
+from ops.fuzz.targets import open_target
 
 REPORT_INPUTS = 500  # between two reports, each with a sample of memory
 SILENT_SECONDS = 60.0  # on one input, after which the process is taken to hang

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from ops.fuzz.bodies import Bodies
 from ops.fuzz.frames import Frames
 from ops.fuzz.images import Headers, Pixels
+from ops.fuzz.schemas import Schemas
 from ops.fuzz.target import Target
 from ops.fuzz.tensors import TensorFiles
 from ops.fuzz.uris import DataUris
@@ -16,6 +17,7 @@ _MAKERS: Mapping[str, Callable[[], Target]] = {
     "body": Bodies,
     "frame": Frames,
     "tensors": TensorFiles,
+    "schema": Schemas,
 }
 WHOLE_RUN: Mapping[str, int] = {
     "header": 100_000,
@@ -24,6 +26,7 @@ WHOLE_RUN: Mapping[str, int] = {
     "body": 60_000,
     "frame": 60_000,
     "tensors": 40_000,
+    "schema": 30_000,
 }
 
 

@@ -5,6 +5,7 @@ from math import prod
 from random import Random
 from typing import Any
 
+from config.settings import DEMO_MODEL
 from gateway.errors import ImageRejected
 from gateway.fetch import SourceImage
 from gateway.tensors import check_tensors, read_tensors
@@ -12,10 +13,17 @@ from ops.fuzz.images import PARAM, check_refusal
 from ops.fuzz.mutate import mutate
 from ops.fuzz.target import Wrong
 from ops.fuzz.trees import damage
-from config.settings import DEMO_MODEL
 from workers.families import ImageShapeError, load_layout
 
-_NAMES = ("patches", "embeddings", "image_grid_thw", "dtype", "shape", "data_offsets", "__metadata__")
+_NAMES = (
+    "patches",
+    "embeddings",
+    "image_grid_thw",
+    "dtype",
+    "shape",
+    "data_offsets",
+    "__metadata__",
+)
 _WIDTHS = {"float32": 4, "float16": 2, "bfloat16": 2}  # bytes of one number
 _GRIDS = ((1, 2, 2), (1, 4, 6), (1, 0, 2), (-1, 2, 2), (1, 2**62, 2), (2, 2, 2), (1, 3, 3))
 _SHAPES = ((4, 1536), (24, 1536), (1, 256), (1, 1, 256), (2, 6, 256), (0, 1536), (2**40, 2**40))
