@@ -9,13 +9,11 @@ from llguidance import LLMatcher, LLParserLimits
 
 from gateway.errors import BadRequest
 from gateway.panic import LibraryPanic, name_panics
+from gateway.schema_numbers import reason_against
 
 # Else the library forces one way to cut what must come into tokens, and asks a tokenizer for it.
 OPTIONS = '%llguidance {"no_forcing": true}\n'
 MAX_SCHEMA_BYTES = 256 * 1024
-# At a range of integers that ends near the least of 64 bits the library turns in a circle, until
-# its stack and with it the process ends; as a minimum it refuses such a number by itself.
-_LEAST_NUMBER = -9.2e18
 _MAX_REASON_CHARACTERS = 100  # it may repeat what the caller wrote
 # One space, or a new line with an indent: a model that only ever sends spaces gets on.
 _SPACE = r"[ ]|\n[ \t]{0,40}"
@@ -36,11 +34,10 @@ def schema_rule(schema: dict[str, Any], param: str, *, is_strict: bool = True) -
     Unless it `is_strict`, keywords that the library does not know are left out.
 
     Raises:
-        BadRequest: the schema is too large, or too deep, or has a number that is too small.
+        BadRequest: the schema is too large, too deep, or has numbers that are too much.
     """
-    if _has_too_small_a_number(schema):
-        message = f"{param}: it has a number below {_LEAST_NUMBER:g}"
-        raise BadRequest(message, param=param, code="invalid_schema")
+    if reason := reason_against(schema):
+        raise BadRequest(f"{param}: {reason}", param=param, code="invalid_schema")
     # The key is the library's own; a caller's value for it is dropped.
     options = {"x-guidance": {"whitespace_pattern": _SPACE, "lenient": not is_strict}}
     try:
@@ -53,20 +50,6 @@ def schema_rule(schema: dict[str, Any], param: str, *, is_strict: bool = True) -
             param=param,
         )
     return SchemaRule(f"%json {text}", param)
-
-
-def _has_too_small_a_number(schema: dict[str, Any]) -> bool:
-    """Whether any number in it is at or below the least, wherever it stands."""
-    waiting: list[Any] = [schema]
-    while waiting:
-        tree = waiting.pop()
-        if isinstance(tree, dict):
-            waiting += tree.values()
-        elif isinstance(tree, list):
-            waiting += tree
-        elif isinstance(tree, int | float) and tree <= _LEAST_NUMBER:
-            return True
-    return False
 
 
 def check_rule(rule: SchemaRule) -> None:
