@@ -1,6 +1,7 @@
 """The names of all targets, and how many inputs of each make a whole run."""
 
 from collections.abc import Callable, Mapping
+from importlib import import_module
 
 from ops.fuzz.bodies import Bodies
 from ops.fuzz.frames import Frames
@@ -31,5 +32,8 @@ WHOLE_RUN: Mapping[str, int] = {
 
 
 def open_target(name: str) -> Target:
-    """The target of that name, to be closed by who asks for it."""
-    return _MAKERS[name]()
+    """The target of that name, or `MODULE:CLASS`; to be closed by who asks for it."""
+    module, _, made = name.partition(":")
+    maker = getattr(import_module(module), made) if made else _MAKERS[name]
+    target: Target = maker()
+    return target
