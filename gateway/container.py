@@ -31,7 +31,7 @@ _PNG_PIXEL_EXTRAS = (b"tRNS", b"acTL", b"fcTL", b"fdAT")
 _EXIF = b"eXIf"
 _TIFF_TEXT_TYPES = (1, 2, 6, 7)
 _ORIENTATION = 0x0112
-_INTEGERS = {1: "B", 3: "H", 4: "I"}  # types of TIFF, and how struct has them
+_INTEGERS = {3: "H", 4: "I"}  # types of TIFF, and how struct has them
 # The next marker that has a length: no stuffed or fill byte, no restart or other bare marker.
 _NEXT_MARKER = re.compile(rb"\xff[^\x00\x01\xd0-\xd7\xff]")
 
@@ -168,13 +168,13 @@ def check_tiff(data: bytes) -> None:
 def read_orientation(exif: bytes) -> int:
     """The orientation that an EXIF block tells, 1 to 8; 1 when it tells none.
 
-    It should be one number of 16 bits. As the library does, take one of 8 or 32 bits too, and the
-    first of several.
+    It should be one number of 16 bits. As the library does, take one of 32 bits too, and the first
+    of two.
     """
     exif = exif.removeprefix(b"Exif\0\0")
     order = ">" if exif[:2] == b"MM" else "<"
     for tag, kind, count, value in _directory(exif):
-        form = order + _INTEGERS.get(kind, "")
+        form = order + _INTEGERS.get(kind, "")  # of no size where it is no number
         if tag == _ORIENTATION and 0 < count * struct.calcsize(form) <= len(value):
             number = int(struct.unpack_from(form, value)[0])
             return number if 1 <= number <= 8 else 1
