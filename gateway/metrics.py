@@ -15,7 +15,7 @@ from prometheus_client import (
 
 from gateway.errors import ImageRejected, Overloaded, RateLimited, ServeError
 from gateway.sse import Usage
-from gateway.timeline import Timeline, current_timeline
+from gateway.timeline import Pass, Timeline, current_timeline
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 
@@ -260,9 +260,10 @@ class Metrics:
         try:
             yield
         finally:
-            self.observe(name, time.monotonic() - begun)
+            ended = time.monotonic()
+            self.observe(Pass(name, ended - begun, ended=ended), current_timeline())
 
-    def observe(self, stage: str, seconds: float, timeline: Timeline | None = None) -> None:
-        """One pass of a stage took so long; without a timeline, for the request in work here."""
-        self.stage_seconds.labels(stage).observe(seconds)
-        (timeline or current_timeline()).add(stage, seconds)
+    def observe(self, one: Pass, timeline: Timeline) -> None:
+        """A pass of a stage has ended, for the request of this timeline."""
+        self.stage_seconds.labels(one.stage).observe(one.seconds)
+        timeline.passes.append(one)
