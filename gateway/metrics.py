@@ -32,6 +32,7 @@ _LIMITS = (
     "key_images",
     "key_tokens",
 )
+_CUTS = ("stalled", "invalid_http", "head_timeout", "head_too_large")
 
 
 class Metrics:
@@ -51,8 +52,11 @@ class Metrics:
         self._add_memory()
         for name in workers:
             self.worker_lost.labels(name)
+            self._clear_load(name)
         for limit in _LIMITS:
             self.refusals.labels(limit)
+        for reason in _CUTS:
+            self.connections_cut.labels(reason)
 
     def _add_requests(self) -> None:
         self.ready = self._gauge("fovea_ready", "1 while requests are let in, as /ready says.")
@@ -232,6 +236,9 @@ class Metrics:
     def forget_worker(self, name: str) -> None:
         """Count a death; what the worker last said of its load no longer holds."""
         self.worker_lost.labels(name).inc()
+        self._clear_load(name)
+
+    def _clear_load(self, name: str) -> None:
         for gauge in (
             self.worker_running,
             self.worker_waiting,

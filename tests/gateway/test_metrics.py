@@ -37,6 +37,16 @@ def test_a_refused_image_counts_by_stage_and_code_and_other_errors_for_no_limit(
     assert sum(sample.value for sample in refusals.samples) == 0
 
 
+def test_a_worker_that_has_told_nothing_yet_or_died_has_no_load() -> None:
+    metrics = Metrics(("worker-0",))
+    value = metrics.registry.get_sample_value
+    for name in ("running", "waiting", "waiting_images"):
+        assert value(f"fovea_worker_{name}", {"worker": "worker-0"}) == 0
+    metrics.worker_running.labels("worker-0").set(3)
+    metrics.forget_worker("worker-0")
+    assert value("fovea_worker_running", {"worker": "worker-0"}) == 0
+
+
 def spend(metrics: Metrics, stage: str, seconds: float) -> None:
     metrics.observe(Pass(stage, seconds), current_timeline())
 
