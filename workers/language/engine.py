@@ -38,7 +38,6 @@ from workers.messages import (
     Taken,
 )
 
-STATS_SECONDS = 1.0
 HELD_SECONDS = 0.002  # how long a step without any tokens waits for grammars
 
 logger = logging.getLogger(__name__)
@@ -94,7 +93,6 @@ class Engine:
         self._sequences: dict[str, Sequence] = {}
         self._prompts: dict[str, Prompt] = {}
         self._outbox: list[FromWorker] = []
-        self._reported_at = 0.0
 
     @property
     def busy(self) -> bool:
@@ -271,14 +269,9 @@ class Engine:
         del self._sequences[sequence.job_id], self._prompts[sequence.job_id]
 
     def _report(self) -> None:
-        """Tell the load, at most once a second and when the last job has ended."""
+        """Tell the load; the worker's loop passes on what is news."""
         if not self.busy:
             return
-        now = time.monotonic()
-        is_idle = not self._sequences
-        if is_idle:
+        if not self._sequences:
             self.check()
-        elif now - self._reported_at < STATS_SECONDS:
-            return
-        self._reported_at = now
         self._outbox.append(self._scheduler.load())
