@@ -11,7 +11,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from config.settings import DEMO_MODEL
-from gateway.call_grammar import MAX_CALLS_BYTES
+from gateway.call_grammar import MAX_CALLS_CHARACTERS
 from gateway.checkpoint import Checkpoint, load_checkpoint
 from gateway.errors import BadRequest
 from gateway.grammar import Grammar, check_grammar, make_grammar
@@ -24,13 +24,21 @@ from gateway.tool_use import NO_TOOLS, ToolUse
 from tests.schemas import AGE, SCHEMAS, WORD, Schema, record
 from tests.vocabularies import trained_ranks, write_vocabulary
 from tests.walks import vocabulary_of, walk
-from workers.families.answers import AnswerForm, CallArguments, CallBegun, Thoughts, Words
+from workers.families.answers import (
+    AnswerForm,
+    CallArguments,
+    CallBegun,
+    Functions,
+    Thoughts,
+    Words,
+)
 from workers.families.kimi_k25 import answers as kimi
 from workers.families.kimi_k25 import markers
 from workers.families.qwen_vl import answers as qwen
 from workers.language.grammar import Grammars
 
 QWEN_TEMPLATE = "<tool_call>"
+XML_TEMPLATE = "<tool_call>\n<function=f>"
 KIMI_TEMPLATE = markers.CALLS_BEGIN
 SUM = record(a=AGE, b=AGE)
 TOOLS = [
@@ -55,6 +63,14 @@ def spelt_qwen(_: Path) -> tuple[Tokenizer, AnswerForm]:
 def token_qwen(_: Path) -> tuple[Tokenizer, AnswerForm]:
     tokens = ["<tool_call>", "</tool_call>", "<think>", "</think>"]
     return with_tokens(spelt_qwen(_)[0], tokens), qwen.read_answer_form(QWEN_TEMPLATE)
+
+
+def spelt_xml(_: Path) -> tuple[Tokenizer, AnswerForm]:
+    return spelt_qwen(_)[0], qwen.read_answer_form(XML_TEMPLATE)
+
+
+def token_xml(_: Path) -> tuple[Tokenizer, AnswerForm]:
+    return token_qwen(_)[0], qwen.read_answer_form(XML_TEMPLATE)
 
 
 def token_kimi(folder: Path) -> tuple[Tokenizer, AnswerForm]:
@@ -104,7 +120,13 @@ class Subject:
         used = use if request.tools and choice != "none" else NO_TOOLS
         return make_grammar(request, used, self.checkpoint)
 
-    def answers(self, in_thought: bool = False, seeds: int = 4, **fields: Any) -> list["Heard"]:
+    def answers(
+        self,
+        in_thought: bool = False,
+        seeds: int = 4,
+        functions: Functions = PARAMETERS,
+        **fields: Any,
+    ) -> list["Heard"]:
         """What random answers are read as."""
         grammar = self.grammar(**fields)
         assert grammar is not None
@@ -112,7 +134,9 @@ class Subject:
         text = grammar.text(self.checkpoint, in_thought)
         return [
             self.hear(
-                walk(self.grammars, text, seed, self.marker_tokens()), in_thought, "tools" in fields
+                walk(self.grammars, text, seed, self.marker_tokens()),
+                in_thought,
+                functions if "tools" in fields else None,
             )
             for seed in range(seeds)
         ]
@@ -123,9 +147,9 @@ class Subject:
         found = {self.checkpoint.speller.find(marker) for marker in markers}
         return {token_id for token_id in found if token_id is not None}
 
-    def hear(self, token_ids: list[int], in_thought: bool, with_calls: bool) -> "Heard":
+    def hear(self, token_ids: list[int], in_thought: bool, functions: Functions | None) -> "Heard":
         stream = TextStream(self.checkpoint.speller, ())
-        stream.read_as(self.checkpoint.answer_form, in_thought, with_calls)
+        stream.read_as(self.checkpoint.answer_form, in_thought, functions)
         return Heard([*stream.push(token_ids), *stream.finish()])
 
 
@@ -148,12 +172,12 @@ class Heard:
             jsonschema.validate(json.loads(arguments), PARAMETERS[name])
 
 
-@pytest.fixture(scope="module", params=[spelt_qwen, token_qwen, token_kimi])
+@pytest.fixture(scope="module", params=[spelt_qwen, token_qwen, spelt_xml, token_xml, token_kimi])
 def subject(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Subject:
     return Subject(request.param, tmp_path_factory.mktemp("vocabulary"))
 
 
-@pytest.fixture(scope="module", params=[token_qwen, token_kimi])
+@pytest.fixture(scope="module", params=[token_qwen, token_xml, token_kimi])
 def token_subject(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Subject:
@@ -305,12 +329,12 @@ def test_a_schema_that_is_too_large_or_too_deep_is_refused(subject: Subject) -> 
         deep = {"type": "array", "items": deep}
     with pytest.raises(BadRequest, match="too deep"):
         subject.grammar(response_format=form_of(deep))
-    big = {"const": "x" * (MAX_CALLS_BYTES // 3)}
+    big = record(a={"const": "x" * (MAX_CALLS_CHARACTERS // 3)})
     tools = [
         {"type": "function", "function": {"name": f"f{index}", "parameters": big}}
         for index in range(4)
     ]
-    with pytest.raises(BadRequest, match=str(MAX_CALLS_BYTES)) as caught:
+    with pytest.raises(BadRequest, match=str(MAX_CALLS_CHARACTERS)) as caught:
         subject.grammar(tools=tools, tool_choice="required")
     assert caught.value.param == "tools"
 
