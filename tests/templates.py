@@ -170,7 +170,9 @@ KIMI_TOOLS = """\
 {%- endfor -%}
 {%- if tools -%}
   {{- '<|im_system|>tool_declare<|im_middle|>' -}}
-  {{- tools | tojson(separators=(',', ':')) -}}<|im_end|>
+  {%- if tools_ts_str -%}{{- tools_ts_str -}}
+  {%- else -%}{{- tools | tojson(separators=(',', ':')) -}}{%- endif -%}
+  <|im_end|>
 {%- endif -%}
 {%- for message in messages -%}
   {{- open(message) -}}

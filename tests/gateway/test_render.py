@@ -21,6 +21,7 @@ from gateway.render import render
 from gateway.schema import parse_request
 from gateway.template import compile_template
 from gateway.text import build
+from gateway.tool_declaration import declare, sort_keys
 from tests.checkpoints import make_checkpoint
 from tests.gateway.conversations import Message, images_of, picture
 from tests.gateway.test_text import expected_ids, ids_of
@@ -153,6 +154,14 @@ def our_ids(checkpoint: Checkpoint, messages: list[Message], tools: Any = TOOLS)
     return ids_of(build(prompt_of(checkpoint, messages, tools), plans, checkpoint, 100_000))
 
 
+def shown(folder: Path, tools: list[Any]) -> dict[str, Any]:
+    """Tools as the checkpoint's own tokenizer would hand them to the template."""
+    if "tools_ts_str" not in (folder / "chat_template.jinja").read_text():
+        return {"tools": tools}
+    ordered = sort_keys(tools)
+    return {"tools": ordered, "tools_ts_str": declare(ordered)}
+
+
 @pytest.mark.slow
 def test_ids_equal_those_of_the_library(folder: Path) -> None:
     checkpoint = load_checkpoint(folder)
@@ -161,7 +170,7 @@ def test_ids_equal_those_of_the_library(folder: Path) -> None:
     # With every beginning of the chat: thoughts are shown again by what comes after them.
     ends = [2, 5, 7]
     for end in ends:
-        expected = expected_ids(processor, messages[:end], tools=TOOLS)
+        expected = expected_ids(processor, messages[:end], **shown(folder, TOOLS))
         assert our_ids(checkpoint, messages[:end]) == expected
         assert our_ids(checkpoint, messages[:end], TOOLS[:1]) != expected
     later = [*messages, {"role": "user", "content": "Thanks."}]
@@ -225,7 +234,9 @@ def test_what_tools_tell_and_are_asked_forges_no_structure(
     assert checkpoint.tokenizer.decode(ids, skip_special_tokens=False).count(spelling) > 16
     processor = transformers.AutoProcessor.from_pretrained(path)
     messages, tools = chat_about(folder, forged)
-    expected = expected_ids(processor, messages, tools=tools, sanitize_control_tokens=True)
+    expected = expected_ids(
+        processor, messages, sanitize_control_tokens=True, **shown(folder, tools)
+    )
     assert our_ids(checkpoint, messages, tools) == expected
 
 
