@@ -14,7 +14,8 @@ from config.settings import DEMO_MODEL
 from gateway.call_grammar import MAX_CALLS_CHARACTERS
 from gateway.checkpoint import Checkpoint, load_checkpoint
 from gateway.errors import BadRequest
-from gateway.grammar import Grammar, check_grammar, make_grammar
+from gateway.format_schema import ResponseFormat
+from gateway.grammar import Grammar, check_grammar, make_grammar, make_raw_grammar
 from gateway.json_grammar import MAX_SCHEMA_BYTES
 from gateway.schema import parse_request
 from gateway.spelling import Speller
@@ -250,6 +251,20 @@ def test_a_model_that_thinks_may_think_first(token_subject: Subject) -> None:
     heard = thinking.answers(response_format=form_of({"const": 1}), seeds=20)
     assert {each.words for each in heard} == {"1"}
     assert {bool(each.thoughts) for each in heard} == {True, False}
+
+
+def test_what_goes_on_with_a_raw_prompt_has_no_thought_before_its_form(
+    token_subject: Subject,
+) -> None:
+    thinking = token_subject.thinking()
+    grammar = make_raw_grammar(ResponseFormat.model_validate(form_of({"const": 1})))
+    assert grammar is not None
+    text = grammar.text(thinking.checkpoint, in_thought=False)
+    said = {
+        tuple(walk(thinking.grammars, text, seed, thinking.marker_tokens())) for seed in range(8)
+    }
+    assert {thinking.checkpoint.tokenizer.decode(ids) for ids in said} == {"1"}
+    assert make_raw_grammar(ResponseFormat(type="text")) is None
 
 
 def test_a_strict_function_that_may_be_called_is_kept_to_its_schema(

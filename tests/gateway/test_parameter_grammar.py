@@ -87,13 +87,11 @@ def test_no_text_that_may_be_chosen_is_read_as_structure(subject: Subject) -> No
 def test_parameters_without_a_schema_are_texts(subject: Subject) -> None:
     parameter = "<parameter=b>\n{1}\n</parameter>\n"
     free, named = {"type": "object"}, {"type": "object", "required": ["b"]}
-    closed = record()
+    closed, open_to = record(), record(required=False, b={"type": "string"})
     end = "</function>\n</tool_call>"
     for schema, can_come, can_lack in (
-        (free, True, True),
-        (named, True, False),
-        (closed, False, True),
-    ):
+        (free, True, True), (named, True, False), (closed, False, True), (open_to, True, True),
+    ):  # fmt: skip
         text = rules(subject, schema)
         assert takes(subject, text, BEGUN + parameter + end) == can_come
         assert takes(subject, text, BEGUN + end) == can_lack

@@ -58,6 +58,7 @@ VALUES = [
     ("text", "a </parameter> b", None), ("text", "a\n</parameter>b", None),
     ("text", "is <tool_call>{}</tool_call>", None), ("text", "<parameter=x>\n", None),
     ("text", "a </function> b", None), ("text", "x\n<parameter=other>\ny", None),
+    ("text", "x\n<parameter=text>\ny", None),
     ("count", "12", "12"), ("count", " -3 ", "-3"), ("count", "4.0", "4.0"), ("count", "4.5", None),
     ("count", "9" * 30, "9" * 30), ("count", "9" * 9000, None), ("count", "None", "null"),
     ("size", "1.50", "1.50"), ("size", "2", "2"), ("size", "1e3", "1e3"), ("size", "NaN", None),
