@@ -33,9 +33,12 @@ class EngineSettings(Section):
     )
     kv_block_tokens: int = Field(16, ge=1, le=1024, description="Tokens in one KV block.")
     max_step_tokens: int = Field(
-        2048,
-        ge=1,
-        description="Tokens that one engine step computes; longer prompts take several steps.",
+        0,
+        ge=0,
+        description=(
+            "Tokens that one engine step computes; longer prompts take several steps. "
+            "0: 2048 on a GPU, 128 on a CPU, where a step of more keeps others waiting."
+        ),
     )
     max_step_sequences: int = Field(128, ge=1, description="Sequences that one engine step takes.")
     attention: Literal["auto", "torch", "flashinfer"] = Field(

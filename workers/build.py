@@ -87,7 +87,9 @@ def _set_up_libraries(start: Start) -> None:
             f"there is no device {start.device}: torch {torch.__version__} finds {num_gpus} CUDA "
             "devices; FOVEA_WORKERS names the devices to use"
         )
-    torch.set_num_threads(start.num_threads)
+    from workers.families.crew import use_threads
+
+    use_threads(start.num_threads)
 
 
 def _home(start: Start, pools_of: "Callable[[str], Pools | None]") -> "Home":
@@ -119,6 +121,7 @@ def _owner(start: Start, models: Any, arenas: Arenas, home: "Home") -> "Owner":
         max_patches=start.max_vision_batch_patches or max_patches_on(start.device),
         digest_key=start.digest_key,
         looks_ahead=looks_ahead,
+        num_passes=start.num_threads if start.device == "cpu" else 1,
         pool=home.pool,
     )
 
@@ -129,6 +132,7 @@ def _engine(start: Start, models: Any, arenas: Arenas, home: "Home") -> "Engine"
     from workers.language.engine import Engine
     from workers.language.grammar import Grammars
     from workers.language.paths import NoSuchPath, choose_path
+    from workers.language.runner import max_step_tokens_on
 
     recorder = _recorder(start, models.text) if start.cuda_graphs else None
     try:
@@ -139,7 +143,7 @@ def _engine(start: Start, models: Any, arenas: Arenas, home: "Home") -> "Engine"
             arenas,
             kv_cache_tokens=start.kv_cache_tokens,
             kv_block_tokens=start.kv_block_tokens,
-            max_step_tokens=start.max_step_tokens,
+            max_step_tokens=start.max_step_tokens or max_step_tokens_on(start.device),
             max_step_sequences=start.max_step_sequences,
             max_context_tokens=start.max_context_tokens,
             home=home,

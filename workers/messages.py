@@ -119,7 +119,7 @@ class Start(Frame, frozen=True, kw_only=True):
     shares_feature_pool: bool  # whether the engine of another worker will map it
     kv_cache_tokens: int  # 0: from free memory
     kv_block_tokens: int
-    max_step_tokens: int
+    max_step_tokens: int  # 0: what suits the device
     max_step_sequences: int
     attention: Literal["auto", "torch", "flashinfer"]
     cuda_graphs: bool  # record steps that only decode
@@ -283,7 +283,7 @@ class Missing(Frame, frozen=True, kw_only=True):
 
 
 class Stats(Frame, frozen=True, kw_only=True):
-    """Load of a worker, at most once a second and when it falls idle."""
+    """Load of a worker: when it gets busy or falls idle, between these at most once a second."""
 
     num_running: int
     num_waiting: int

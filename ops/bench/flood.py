@@ -18,7 +18,6 @@ from ops.bench.rounds import open_client
 from ops.bench.workload import Workload, make_contents
 
 TEXT = Workload((), 1, 8, num_requests=1, num_rounds=4000, num_warmup=0)
-IMAGE_POOL = 256  # contents that are made beforehand; making one takes longer than sending it
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +72,8 @@ async def capacity(
     async def keep_asking() -> None:
         nonlocal num_done
         while time.perf_counter() < limit:
-            num_done += await send(client, target, next_body()) is None
+            refusal = await send(client, target, next_body())
+            num_done += refusal is None
 
     begun = time.perf_counter()
     await asyncio.gather(*(keep_asking() for _ in range(8)))
@@ -113,7 +113,7 @@ async def run(arguments: argparse.Namespace) -> None:
     """Measure alone, then at `times` the capacity, then alone again."""
     target = Target("server", arguments.url, arguments.model)
     size = Size(*arguments.size)
-    images = Workload((size,), 8, arguments.tokens, IMAGE_POOL, num_rounds=1, num_warmup=0)
+    images = Workload((size,), 8, arguments.tokens, arguments.images, num_rounds=1, num_warmup=0)
     contents = make_contents(images, arguments.seed)
     bodies = [make_body(target, content, images) for content in contents]
     texts = [make_body(target, each, TEXT) for each in make_contents(TEXT, arguments.seed)]
@@ -151,6 +151,8 @@ def main() -> None:
     parser.add_argument("--times", type=float, default=5, help="the flood, in capacities")
     parser.add_argument("--size", type=int, nargs=2, default=(640, 480))
     parser.add_argument("--tokens", type=int, default=16)
+    # They are made beforehand, for making one takes longer than sending it.
+    parser.add_argument("--images", type=int, default=1024, help="so many different ones")
     parser.add_argument("--seed", type=int, default=1)
     asyncio.run(run(parser.parse_args()))
 

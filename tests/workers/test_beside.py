@@ -1,13 +1,16 @@
 """A stage in a thread: the loop goes on meanwhile, and hears of everything once."""
 
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from tests.workers.harness import prompt_job
-from workers.beside import Beside
+from workers.beside import NICENESS, Beside
 from workers.messages import Finished, FromWorker, GenerateJob
 
 SECONDS = 5.0
@@ -20,6 +23,7 @@ class Gated:
         self.gate = threading.Event()
         self.jobs: list[str] = []
         self.threads: set[int] = set()
+        self.niceness: int | None = None
 
     @property
     def busy(self) -> bool:
@@ -35,6 +39,7 @@ class Gated:
 
     def step(self) -> list[FromWorker]:
         self.threads.add(threading.get_ident())
+        self.niceness = elsewhere(_niceness)
         if not self.jobs:
             return []
         assert self.gate.wait(SECONDS)
@@ -42,6 +47,16 @@ class Gated:
         if name == "bad":
             raise RuntimeError("bad")
         return [Finished(job_id=name, reason="stop", num_prompt_tokens=1, num_completion_tokens=1)]
+
+
+def elsewhere(function: Callable[[], int]) -> int:
+    """What a thread finds that is started here."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(function).result()
+
+
+def _niceness() -> int:
+    return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
 
 
 @pytest.fixture
@@ -113,3 +128,15 @@ def test_a_fault_is_raised_in_the_loop_and_the_rest_goes_on(
         beside.step()
     beside.put(prompt_job("good", [1]))
     assert take(beside, 1) == ["good"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="priorities belong to processes")
+def test_it_gives_way_with_all_threads_it_starts_and_the_loop_does_not(
+    stage: Gated, beside: Beside[GenerateJob]
+) -> None:
+    before = _niceness()
+    stage.gate.set()
+    beside.put(prompt_job("one", [1]))
+    assert take(beside, 1) == ["one"]
+    assert stage.niceness == max(before, NICENESS)
+    assert _niceness() == before

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from workers.families.crew import Crew
 from workers.families.products import product_of
 
 
@@ -23,6 +24,7 @@ class PackedText:
         self.device: torch.device = embedding.weight.device
         self.dtype: torch.dtype = embedding.weight.dtype
         self._language_model = language_model.eval()
+        self._crew = Crew(language_model)
         self._lm_head = product_of(lm_head)
 
     def embed(self, ids: Tensor) -> Tensor:

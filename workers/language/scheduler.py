@@ -12,6 +12,7 @@ from workers.language.sequence import Sequence
 from workers.messages import Stats
 
 MAX_PASSES = 16
+PROMPT_SHARES = 4  # one of so many is the oldest prompt's
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class Scheduler:
     """Decides, within limits of tokens and sequences per step.
 
     Sequences that only need their next token go first, so that answers flow while prompts are
-    read in chunks. Half of what then is left goes to the oldest prompt, so that each will be read;
+    read in chunks. A part of what then is left goes to the oldest prompt, so that each is read;
     the rest to the shortest, so that a short one does not wait for long ones that came before.
 
     A sequence gets the blocks of all its known tokens when it is admitted; when a growing answer
@@ -203,7 +204,7 @@ class Scheduler:
         lengths: dict[Sequence, int] = {}
         readers.sort(key=attrgetter("arrival"))
         if readers:
-            budget -= self._grant(readers[0], (budget + 1) // 2, lengths)
+            budget -= self._grant(readers[0], -(-budget // PROMPT_SHARES), lengths)
         for sequence in sorted(readers, key=_size):  # the older first among equals
             budget -= self._grant(sequence, budget, lengths)
         return [_slice(sequence, length) for sequence, length in lengths.items()]

@@ -14,12 +14,19 @@ def max_patches_on(device: str) -> int:
     return MAX_PATCHES_ON_CPU if device == "cpu" else MAX_PATCHES
 
 
-def choose_batch(num_patches: Sequence[int], max_patches: int) -> int:
-    """How many images from the front make the next batch.
+def choose_batch(num_patches: Sequence[int], max_patches: int, num_passes: int = 1) -> int:
+    """How many images from the front make the next batch, of so many passes side by side.
 
-    First come, first served: a batch ends before the first image that would exceed
+    First come, first served: a pass ends before the first image that would exceed
     `max_patches`, and an image that exceeds it alone goes alone.
     """
+    size = 0
+    for _ in range(num_passes):
+        size += _choose_pass(num_patches[size:], max_patches)
+    return size
+
+
+def _choose_pass(num_patches: Sequence[int], max_patches: int) -> int:
     total = 0
     for index, patches in enumerate(num_patches):
         total += patches

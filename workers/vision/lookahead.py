@@ -7,6 +7,7 @@ from typing import Protocol
 
 import torch
 
+from workers.families.crew import use_threads
 from workers.messages import EncodeJob
 from workers.vision.materialise import Material, Materialiser
 from workers.vision.payloads import JobFault
@@ -49,8 +50,7 @@ class Ahead:
         """`device` is the tower's."""
         self._materialiser = materialiser
         self._stream = _stream_on(device) if device.type == "cuda" else None
-        # The number is a thread's own: the caller's stays as it is.
-        self._thread = ThreadPoolExecutor(1, "prepare", torch.set_num_threads, (1,))
+        self._thread = ThreadPoolExecutor(1, "prepare", use_threads, (1,))
 
     def start(self, jobs: Sequence[EncodeJob]) -> Callable[[], Materials]:
         """See `Preparation`."""

@@ -55,7 +55,7 @@ class Owner:
     A job ends in exactly one `Encoded` or `Failed`, also when it is aborted or runs out of time.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it works with, and the limits of its batches
         self,
         vision: Encoder,
         arenas: Arenas,
@@ -63,21 +63,24 @@ class Owner:
         digest_key: bytes,
         looks_ahead: bool,
         pool: OwnPool | None = None,
+        num_passes: int = 1,
     ) -> None:
         """Serve with `vision`.
 
         Args:
             vision: the tower.
             arenas: where payloads lie, and embeddings belong if there is no pool.
-            max_patches: limit of a batch, unless it is a single image.
+            max_patches: limit of a pass, unless it is a single image.
             digest_key: 32 secret bytes, the same in all workers of a gateway.
             looks_ahead: prepare the next batch in a thread while the tower works.
             pool: where embeddings belong, on the tower's device.
+            num_passes: of the tower, side by side in a batch.
         """
         self._vision = vision
         self._arenas = arenas
         self._pool = pool
         self._max_patches = max_patches
+        self._num_passes = num_passes
         materialiser = Materialiser(vision, arenas, digest_key)
         self._preparation: Preparation = (
             Ahead(materialiser, vision.device) if looks_ahead else InLine(materialiser)
@@ -134,7 +137,7 @@ class Owner:
 
     def _start_batch(self) -> _Batch | None:
         num_patches = [entry.job.plan.num_patches for entry in self._waiting]
-        size = choose_batch(num_patches, self._max_patches)
+        size = choose_batch(num_patches, self._max_patches, self._num_passes)
         if size == 0:
             return None
         entries = [self._waiting.popleft() for _ in range(size)]

@@ -12,7 +12,8 @@ from PIL import Image
 from torch import Tensor
 
 from tests.kimi_checkpoint import make_kimi_checkpoint
-from workers.families.kimi_k25.vision import Grid, VisionModel
+from workers.families.kimi_k25.vision import VisionModel
+from workers.families.vision import Grid
 
 SIZES = [(64, 96), (150, 90), (33, 180), (121, 120), (28, 28)]
 

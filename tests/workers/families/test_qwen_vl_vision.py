@@ -13,8 +13,10 @@ from PIL import Image
 from torch import Tensor
 
 from tests.checkpoints import MODEL_TYPES, make_checkpoint
-from workers.families.qwen_vl.vision import Grid, VisionModel
+from workers.families.crew import use_threads
+from workers.families.qwen_vl.vision import VisionModel
 from workers.families.tower import Run, TowerAttention, runs_of
+from workers.families.vision import Grid
 
 SEGMENTS = [16, 16, 8, 16, 4]  # with equal neighbours, and equal ones that are apart
 # Of the largest value. In bfloat16 one step of rounding is 2**-8.
@@ -101,6 +103,20 @@ def test_batch_of_sizes_equals_one_by_one_transformers(case: Case) -> None:
 
     embeddings = vision.encode(torch.cat(case.patches), case.grids)
 
+    assert largest_difference(case, embeddings) < 1e-5
+
+
+@pytest.mark.parametrize("num_threads", [2, 3, 8])
+def test_images_on_threads_of_their_own_equal_one_by_one_transformers(
+    case: Case, num_threads: int
+) -> None:
+    before = torch.get_num_threads()
+    use_threads(num_threads)
+    vision = owned(case)
+
+    embeddings = vision.encode(torch.cat(case.patches), case.grids)
+
+    use_threads(before)
     assert largest_difference(case, embeddings) < 1e-5
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from workers.language.blocks import BlockPool
 from workers.language.prefix import BlockKeys
-from workers.language.scheduler import MAX_PASSES, Scheduler, Step
+from workers.language.scheduler import MAX_PASSES, PROMPT_SHARES, Scheduler, Step
 from workers.language.sequence import Sequence
 from workers.sampling import Sampling
 
@@ -109,7 +109,7 @@ def steps_until_told(scheduler: Scheduler, sequence: Sequence) -> int:
 
 
 @pytest.mark.parametrize("num_long", [1, 3, 30])
-@pytest.mark.parametrize(("length", "num_steps"), [(8, 1), (9, 2), (60, 8)])
+@pytest.mark.parametrize(("length", "num_steps"), [(12, 1), (13, 2), (60, 5)])
 def test_a_short_prompt_does_not_wait_for_long_ones(
     num_long: int, length: int, num_steps: int
 ) -> None:
@@ -126,7 +126,7 @@ def test_a_long_prompt_is_read_though_short_ones_keep_coming() -> None:
     scheduler = make_scheduler(num_blocks=1000, sequences=64)
     long = make_sequence("long", 400, 5)
     scheduler.add(long)
-    for count in range(400 // 8):
+    for count in range(400 // (16 // PROMPT_SHARES)):
         scheduler.add(make_sequence(f"short {count}", 16, 1))
         run_one(scheduler)
     assert long.num_completion_tokens

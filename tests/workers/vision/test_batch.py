@@ -13,6 +13,13 @@ def test_image_over_the_limit_goes_alone() -> None:
     assert choose_batch([500, 1], max_patches=100) == 1
 
 
+def test_passes_side_by_side_are_bounded_each_by_itself() -> None:
+    assert choose_batch([40, 60, 1, 99, 1], max_patches=100, num_passes=2) == 4
+    assert choose_batch([500, 60, 50], max_patches=100, num_passes=2) == 2
+    assert choose_batch([500, 500, 500], max_patches=100, num_passes=2) == 2
+    assert choose_batch([3], max_patches=100, num_passes=4) == 1
+
+
 def test_nothing_waiting_makes_no_batch() -> None:
     assert choose_batch([], max_patches=100) == 0
 

@@ -58,6 +58,7 @@ class TextModel(PackedText):
     ) -> Tensor:
         """Run the layers; see `Decoder.forward`."""
         assert visual is None, "the family has no deepstack"
+        self._crew.call(len(embeddings))
         output = self._language_model(
             inputs_embeds=embeddings[None],
             position_ids=positions,  # its one axis stands for the one batch entry

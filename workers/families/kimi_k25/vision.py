@@ -10,11 +10,10 @@ from transformers.models.kimi_k25.modeling_kimi_k25 import get_vision_temporal_m
 
 from workers.families.products import pack_layers
 from workers.families.tower import PatchEmbedding, TowerAttention, runs_of
+from workers.families.vision import Grid, PackedVision
 
-Grid = tuple[int, int, int]  # frames, rows, columns of patches
 
-
-class VisionModel:
+class VisionModel(PackedVision):
     """A tower and a projector of transformers, fed with what they would else ask the device for.
 
     They are the library's own but for the first layer and the attention. Images attend only to
@@ -26,6 +25,7 @@ class VisionModel:
 
     def __init__(self, tower: Any, projector: Any) -> None:
         """Take over the library's modules, loaded, on their device."""
+        super().__init__(tower)
         weight: Tensor = projector.out_proj.weight
         self.device: torch.device = weight.device
         self.dtype: torch.dtype = weight.dtype
@@ -40,17 +40,7 @@ class VisionModel:
         self._projector = projector
 
     @torch.inference_mode()
-    def encode(self, patches: Tensor, grids: Sequence[Grid]) -> list[Tensor]:
-        """Encode still images that are given as patches, one after the other.
-
-        Args:
-            patches: float32 [sum of patches, values per patch], row by row of each image, on the
-                tower's device.
-            grids: one per image; one frame each.
-
-        Returns:
-            Per image, in order: [1, tokens, hidden_size] in the tower's dtype.
-        """
+    def _encode(self, patches: Tensor, grids: Sequence[Grid]) -> list[Tensor]:
         grid = torch.tensor(grids)
         output = self._tower(
             patches.to(self.dtype), grid_thw=grid, return_dict=True, **self._tables(grid)

@@ -47,6 +47,7 @@ class TextModel(PackedText):
         visual: VisualRows | None,
     ) -> Tensor:
         """Run the layers; see `Decoder.forward`."""
+        self._crew.call(len(embeddings))
         hidden = embeddings
         cosines, sines = self._language_model.rotary_emb(hidden, positions[:, None])
         rotation = rotation_of(cosines[0], sines[0])

@@ -9,11 +9,10 @@ from transformers import vision_utils
 
 from workers.families.products import pack_layers
 from workers.families.tower import PatchEmbedding, Run, TowerAttention, runs_of
+from workers.families.vision import Grid, PackedVision
 
-Grid = tuple[int, int, int]  # frames, rows, columns of patches
 
-
-class VisionModel:
+class VisionModel(PackedVision):
     """A tower of transformers, fed with everything it would else ask the device for.
 
     It is the library's own but for its first layer and its attention. Images attend only to
@@ -24,6 +23,7 @@ class VisionModel:
 
     def __init__(self, tower: Any) -> None:
         """Take over `tower`: the library's module, loaded, on its device."""
+        super().__init__(tower)
         weight = next(tower.parameters())
         self.device: torch.device = weight.device
         self.dtype: torch.dtype = weight.dtype
@@ -42,17 +42,7 @@ class VisionModel:
         self._merge_size: int = config.spatial_merge_size
 
     @torch.inference_mode()
-    def encode(self, patches: Tensor, grids: Sequence[Grid]) -> list[Tensor]:
-        """Encode images that are given as patches, one after the other.
-
-        Args:
-            patches: float32 [sum of patches, values per patch], on the tower's device.
-            grids: one per image.
-
-        Returns:
-            Per image, in order: [num_levels, tokens, hidden_size] in the tower's dtype. Level 0
-            takes the place of the placeholder tokens, the others join early decoder layers.
-        """
+    def _encode(self, patches: Tensor, grids: Sequence[Grid]) -> list[Tensor]:
         grid = torch.tensor(grids)
         output = self._tower(
             patches.to(self.dtype), grid_thw=grid, return_dict=True, **self._tables(grid)
