@@ -167,14 +167,16 @@ def orientations_of(picture: ImageFile.ImageFile, header: ImageHeader) -> tuple[
         value: object = exif.get(_ORIENTATION)
     except FAULTS:
         return (header.orientation,)
-    is_sound = isinstance(value, int) and 1 <= value <= 8
-    return (value,) if is_sound else (1, header.orientation)
+    if isinstance(value, int) and 1 <= value <= 8:
+        return (value,)
+    return (1, header.orientation)
 
 
 def check_picture(picture: Image.Image, header: ImageHeader, with_alpha: bool) -> None:
     """Raise Wrong if the picture is not what its header promised."""
-    if picture.size[::-1] != header.displayed_size:
-        raise Wrong(f"{picture.size} pixels; the header promised {header.displayed_size}")
+    size = (picture.height, picture.width)
+    if size != header.displayed_size:
+        raise Wrong(f"{size} pixels; the header promised {header.displayed_size}")
     if picture.mode != ("RGBA" if with_alpha else "RGB"):
         raise Wrong(f"the mode is {picture.mode}")
 

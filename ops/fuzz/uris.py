@@ -26,7 +26,14 @@ _HEADS = (
     "data:base64,",
     "data:",
 )
-_ODD = (*" \t\r\n\f\v\0%=,;-_+/\u00a0\u0661\uff21\U0001f600", "%0a", "%2B", "%2f", "%3D", "%41")
+_ODD: tuple[str, ...] = (
+    *" \t\r\n\f\v\0%=,;-_+/\u00a0\u0661\uff21\U0001f600",
+    "%0a",
+    "%2B",
+    "%2f",
+    "%3D",
+    "%41",
+)
 _TAKEN_ESCAPES = {f"%{ord(each):02X}": each for each in "+/= \t\r\n\f\v"}
 _WHITE_SPACE = re.compile(r"[ \t\r\n\f\v]")
 
