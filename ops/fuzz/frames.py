@@ -55,6 +55,7 @@ class Frames:
 
     def __init__(self) -> None:
         self._runner = asyncio.Runner()
+        self._pool = InlinePool(arena_bytes=4096)
 
     def make(self, chance: Random) -> bytes:
         """A letter and some frames, most of them wrong."""
@@ -92,12 +93,13 @@ class Frames:
         if whole != _split(pieces):
             raise Wrong("frames depend on how the stream is cut")
         if reader == b"G":
-            return self._runner.run(_read_as_gateway(pieces))
+            return self._runner.run(_read_as_gateway(pieces, self._pool))
         return _read_as_worker(pieces, whole[0])
 
     def close(self) -> None:
-        """Ends the event loop."""
+        """Ends the event loop, and lets the memory go."""
         self._runner.close()
+        self._pool.close()
 
 
 def _bomb(chance: Random) -> bytes:
@@ -147,9 +149,8 @@ class _Transport:
         self.is_aborted = True
 
 
-async def _read_as_gateway(pieces: list[bytes]) -> str:
+async def _read_as_gateway(pieces: list[bytes], pool: InlinePool) -> str:
     heard: list[FromWorker] = []
-    pool = InlinePool(arena_bytes=4096)
     dispatcher = Dispatcher(cast("Any", pool), Metrics(pool.names), fence_seconds=0)
     transport, link = _Transport(), Link(heard.append)
     link.connection_made(cast("Any", transport))
