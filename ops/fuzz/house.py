@@ -13,6 +13,7 @@ from config.settings import ImageSettings, ServerSettings, Settings, WorkerSetti
 from config.workers import WorkerSpec
 from gateway.app import build_app
 from gateway.header import set_up_pillow
+from gateway.memory import share_one_heap
 from gateway.server import Gateway
 from ops.fuzz.fleet import InlinePool
 from ops.fuzz.images import LIMITS
@@ -87,6 +88,7 @@ class House:
     """Asks one request at a time. Owned by the target."""
 
     def __init__(self) -> None:
+        share_one_heap()  # as whoever serves does
         set_up_pillow(_SETTINGS.images)
         self._runner = asyncio.Runner()
         with socket.socket() as unused:
