@@ -10,7 +10,7 @@ from gateway.errors import BadRequest
 from gateway.json_grammar import SchemaRule, schema_rule
 from gateway.parameter_grammar import ParameterRules
 from gateway.spelling import Speller
-from gateway.tools_schema import Tool
+from gateway.tools_schema import Function, Tool
 from workers.families.answers import AnswerForm, CallSyntax, Piece
 
 MAX_CALLS_CHARACTERS = 512 * 1024  # of all schemas together
@@ -56,25 +56,23 @@ def call_rules(
     syntax = form.call_syntax
     assert syntax is not None, "the checkpoint has no form of calls"
     write = _Writer(form.call_markers, speller)
-    form_of_arguments = (
-        JsonArguments() if syntax.parameter is None else ParameterRules(syntax.parameter)
-    )
-    calls = []
-    for index, tool in enumerate(tools):
-        function = tool.function
-        if named in (None, function.name):
-            schema = _NO_PARAMETERS if function.parameters is None else function.parameters
-            arguments = form_of_arguments.arguments(
-                {"type": "object"} | schema,
-                f"tools[{index}].function.parameters",
-                is_strict=function.strict is True,
-            )
-            calls.append(_one_call(syntax, function.name, arguments, write))
+    writer = JsonArguments() if syntax.parameter is None else ParameterRules(syntax.parameter)
+    calls = [
+        _one_call(syntax, tool.function.name, _arguments(writer, index, tool.function), write)
+        for index, tool in enumerate(tools)
+        if named in (None, tool.function.name)
+    ]
     _refuse_large(sum(map(len, calls)))
     more = f"({write(syntax.between)} call)*" if parallel else ""
     all_calls = f"{write(syntax.opening)} call {more} {write(syntax.closing)}"
-    rules = f"calls: {all_calls}\ncall: {' | '.join(calls)}\n{form_of_arguments.rules()}"
-    return CallRules(rules, tuple(form_of_arguments.schemas))
+    rules = f"calls: {all_calls}\ncall: {' | '.join(calls)}\n{writer.rules()}"
+    return CallRules(rules, tuple(writer.schemas))
+
+
+def _arguments(writer: JsonArguments | ParameterRules, index: int, function: Function) -> str:
+    schema = _NO_PARAMETERS if function.parameters is None else function.parameters
+    param = f"tools[{index}].function.parameters"
+    return writer.arguments({"type": "object"} | schema, param, is_strict=function.strict is True)
 
 
 def _refuse_large(num_characters: int) -> None:
