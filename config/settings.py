@@ -13,6 +13,7 @@ from config.domains import parse_domains
 from config.limits import ClientSettings, LimitSettings
 from config.logs import LogFormat
 from config.section import Section
+from config.traces import add_endpoint, check_endpoint
 from config.workers import WorkerSpec, parse_workers
 
 PREFIX = "FOVEA_"
@@ -62,6 +63,13 @@ class ServerSettings(Section):
     )
     serving_names: bool = Field(
         True, description="Show metrics also by vLLM's names, for dashboards that are there."
+    )
+    traces_endpoint: Annotated[str, AfterValidator(check_endpoint)] = Field(
+        "",
+        description=(
+            "Where OpenTelemetry traces are sent, http://HOST:4318/v1/traces; empty: where "
+            "OTEL_EXPORTER_OTLP_ENDPOINT says, or else there are none. Needs `fovea[otel]`."
+        ),
     )
     max_body_bytes: int = Field(
         64 * MEBIBYTE, ge=1024, description="Largest request body, in bytes."
@@ -268,6 +276,7 @@ def load_settings(environment: Mapping[str, str]) -> Settings:
         SettingsError: a FOVEA_ variable is unknown, or its value is not allowed.
     """
     _refuse_unknown(environment, [variable(name) for _, name, _ in fields()])
+    environment = add_endpoint(environment)
     values: dict[str, dict[str, Any]] = {}
     for section, name, _ in fields():
         if environment.get(variable(name)):  # an empty one counts as not set

@@ -21,7 +21,7 @@ from gateway.lease import Lease, Share
 from gateway.metrics import Metrics
 from gateway.place import Candidate
 from gateway.ticket import Ticket
-from gateway.timeline import Timeline, current_timeline
+from gateway.timeline import Pass, Timeline, current_timeline, passes_of_worker
 from gateway.ward import Ward
 from workers.messages import (
     Abort,
@@ -40,6 +40,7 @@ from workers.messages import (
 from workers.pool import OutboxFull, Pool
 from workers.ranges import Allocator
 
+_OWNER_STAGES = ("queue", "decode", "preprocess", "digest", "encode")  # in its order
 _LOST = "the worker that held this request is gone; try again"
 
 
@@ -204,11 +205,11 @@ class Dispatcher:
         encoding.release()
         self._metrics.images_encoded.inc()
         self._metrics.image_patches.inc(encoding.job.plan.num_patches)
-        for stage in ("queue", "preprocess", "digest", "encode"):
-            seconds = getattr(event, f"{stage}_seconds")
-            self._metrics.observe(stage, seconds, encoding.timeline)
-        if event.decode_seconds:  # by the owner; what the gateway decodes, it observes there
-            self._metrics.observe("decode", event.decode_seconds, encoding.timeline)
+        seconds = {stage: getattr(event, f"{stage}_seconds") for stage in _OWNER_STAGES}
+        if not event.decode_seconds:  # then the gateway decoded it, and observed it there
+            del seconds["decode"]
+        for one in passes_of_worker(self._name(encoding.worker), seconds):
+            self._metrics.observe(one, encoding.timeline)
         if not encoding.result.done():
             encoding.result.set_result(event)
 
@@ -219,7 +220,8 @@ class Dispatcher:
         ticket.missing = ()
         ticket.wake.set()
         if ticket.regions:
-            self._metrics.observe("transfer", event.transfer_seconds, ticket.timeline)
+            one = Pass("transfer", event.transfer_seconds, self._name(ticket.worker))
+            self._metrics.observe(one, ticket.timeline)
         for region in ticket.regions:
             way = "cuda_ipc" if region.pool else "cpu"
             if region.arena == ticket.worker and not event.is_copied:
@@ -254,10 +256,14 @@ class Dispatcher:
     def _observe(self, ticket: Ticket, stage: str) -> None:
         """An engine's stage has ended, and the next begins."""
         begun, ticket.stage_begun = ticket.stage_begun, time.monotonic()
-        self._metrics.observe(stage, ticket.stage_begun - begun, ticket.timeline)
+        seconds, worker = ticket.stage_begun - begun, self._name(ticket.worker)
+        self._metrics.observe(Pass(stage, seconds, worker, ticket.stage_begun), ticket.timeline)
+
+    def _name(self, worker: int) -> str:
+        return self._pool.fleet().workers[worker].name
 
     def _show_stats(self, worker: int, event: Stats) -> None:
-        name = self._pool.fleet().workers[worker].name
+        name = self._name(worker)
         self._metrics.worker_running.labels(name).set(event.num_running)
         waiting = event.num_waiting + event.num_images_waiting
         self._metrics.worker_waiting.labels(name).set(waiting)

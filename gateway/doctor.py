@@ -14,7 +14,7 @@ from gateway.checkpoint import load_checkpoint
 from gateway.key_ring import KeyRing
 from gateway.keys import KeyFileError
 from gateway.need import Weights, available_bytes, weigh
-from gateway.preflight import check_context, check_devices
+from gateway.preflight import check_context, check_devices, open_spans
 from gateway.sockets import StartError, listen
 from gateway.versions import VersionError, check_torch_pair
 from gateway.weights import check_weights
@@ -88,6 +88,7 @@ def examine(environment: Mapping[str, str], machine: Machine | None = None) -> I
     yield from _check_arenas(settings, num_workers)
     yield from _check_files(settings, num_workers, machine.file_limit())
     yield from _check_door(settings)
+    yield from _check_traces(settings.server.traces_endpoint)
 
 
 def report(findings: Iterable[Finding], write: Callable[[str], object]) -> int:
@@ -279,3 +280,14 @@ def _check_door(settings: Settings) -> Iterator[Finding]:
     elif server.host not in _LOOPBACK:
         advice = "set FOVEA_API_KEYS_FILE, or let a proxy guard the port"
         yield Finding("warning", "keys", f"whoever reaches {server.host} is let in; {advice}")
+
+
+def _check_traces(endpoint: str) -> Iterator[Finding]:
+    try:
+        spans = open_spans(endpoint)
+    except StartError as error:
+        yield Finding("failure", "traces", str(error))
+        return
+    if spans is not None:
+        spans.close(0)
+        yield Finding("ok", "traces", f"each request's will be sent to {endpoint}")

@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
 from gateway.admit import Permit
+from gateway.ended import Ended
 from gateway.errors import BodyTimeout, BodyTooLarge, NotReady, ServeError
 from gateway.ignored import IGNORED_HEADER, name_ignored
 from gateway.limits import account_of
@@ -80,6 +81,8 @@ class Exchange(ABC):
         if self._usage is not None:
             outcome["usage"] = asdict(self._usage)
         fields = {"request_id": self._request_id, "job_id": self._job_id, **outcome}
+        if self._services.spans is not None:
+            fields |= self._services.spans.record(self._ended(status, code, times))
         log.info(
             "request %s, job %s: %d %s after %.3f s; stages: %s",
             self._request_id,
@@ -89,6 +92,18 @@ class Exchange(ABC):
             seconds,
             ", ".join(f"{stage} {spent:.3f}" for stage, spent in times.stages().items()),
             extra={"fields": fields},
+        )
+
+    def _ended(self, status: int, code: str, times: Timeline) -> Ended:
+        return Ended(
+            scope=self._scope,
+            begun=self._begun,
+            job_id=self._job_id,
+            status=status,
+            code=code,
+            passes=times.passes,
+            model=self._services.served_model_name,
+            usage=self._usage,
         )
 
     async def _fail(self, error: ServeError) -> None:

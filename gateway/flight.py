@@ -18,6 +18,7 @@ from gateway.lease import Lease
 from gateway.metrics import Metrics
 from gateway.place import ImageTask
 from gateway.tensors import INVALID_TENSORS, TensorHeader
+from gateway.timeline import Pass, current_timeline
 from workers.arena import Arena
 from workers.messages import Encoded, EncodeJob, Payload, Region, TensorRef
 from workers.ranges import Allocator
@@ -224,7 +225,8 @@ class Pilot:
 
     def _make(self, picture: Picture, asked_at: float, *, decoded: bool) -> Made:
         """In a thread of the pool; the time before counts as waiting."""
-        self._metrics.observe("decode_wait", time.monotonic() - asked_at)
+        waited = Pass("decode_wait", time.monotonic() - asked_at)
+        self._metrics.observe(waited, current_timeline())
         with self._metrics.stage("decode"):
             return self.payloads.make(picture, decoded=decoded)
 

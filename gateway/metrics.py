@@ -15,7 +15,7 @@ from prometheus_client import (
 
 from gateway.errors import ImageRejected, Overloaded, RateLimited, ServeError
 from gateway.sse import Usage
-from gateway.timeline import Timeline, current_timeline
+from gateway.timeline import Pass, Timeline, current_timeline
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 
@@ -32,6 +32,7 @@ _LIMITS = (
     "key_images",
     "key_tokens",
 )
+_CUTS = ("stalled", "invalid_http", "head_timeout", "head_too_large")
 
 
 class Metrics:
@@ -51,8 +52,11 @@ class Metrics:
         self._add_memory()
         for name in workers:
             self.worker_lost.labels(name)
+            self._clear_load(name)
         for limit in _LIMITS:
             self.refusals.labels(limit)
+        for reason in _CUTS:
+            self.connections_cut.labels(reason)
 
     def _add_requests(self) -> None:
         self.ready = self._gauge("fovea_ready", "1 while requests are let in, as /ready says.")
@@ -232,6 +236,9 @@ class Metrics:
     def forget_worker(self, name: str) -> None:
         """Count a death; what the worker last said of its load no longer holds."""
         self.worker_lost.labels(name).inc()
+        self._clear_load(name)
+
+    def _clear_load(self, name: str) -> None:
         for gauge in (
             self.worker_running,
             self.worker_waiting,
@@ -260,9 +267,10 @@ class Metrics:
         try:
             yield
         finally:
-            self.observe(name, time.monotonic() - begun)
+            ended = time.monotonic()
+            self.observe(Pass(name, ended - begun, ended=ended), current_timeline())
 
-    def observe(self, stage: str, seconds: float, timeline: Timeline | None = None) -> None:
-        """One pass of a stage took so long; without a timeline, for the request in work here."""
-        self.stage_seconds.labels(stage).observe(seconds)
-        (timeline or current_timeline()).add(stage, seconds)
+    def observe(self, one: Pass, timeline: Timeline) -> None:
+        """A pass of a stage has ended, for the request of this timeline."""
+        self.stage_seconds.labels(one.stage).observe(one.seconds)
+        timeline.passes.append(one)

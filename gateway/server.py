@@ -29,7 +29,7 @@ from gateway.key_ring import KeyRing
 from gateway.keys import KeyFileError
 from gateway.metrics import Metrics
 from gateway.payload import PayloadRule, image_backend
-from gateway.preflight import check_context, check_devices
+from gateway.preflight import check_context, check_devices, open_spans
 from gateway.progress import LoadProgress
 from gateway.protocol import ClientLimits, Http1
 from gateway.services import Services
@@ -96,6 +96,7 @@ class Gateway:
         self._begun = begun
         self._make_payloads = make_payloads
         self._keys = _read_keys(settings.server)
+        self._spans = open_spans(settings.server.traces_endpoint)
         num_gpus = count_gpus()
         specs = settings.worker_specs(num_gpus)
         check_devices(specs, num_gpus)
@@ -158,6 +159,7 @@ class Gateway:
             encoder=Encoder(self._pool, store, pilot, metrics),
             traces=TraceBook(MAX_TRACES if settings.engine.prefix_cache else 0),
             keys=self._keys,
+            spans=self._spans,
         )
 
     async def run(self) -> None:
@@ -184,6 +186,8 @@ class Gateway:
             await http
             await self._services.fetcher.close()
             await self._pool.stop(0 if self._stop_now.is_set() else _LEAVE_SECONDS)
+            if self._spans is not None:
+                self._spans.close(0 if self._stop_now.is_set() else _LAST_WORDS_SECONDS)
             _ignore_signals(loop)
             log.info("stopped")
 

@@ -4,6 +4,7 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -24,6 +25,9 @@ from gateway.traces import TraceBook
 from workers.families.plan import Backend
 from workers.pool import Pool
 
+if TYPE_CHECKING:
+    from gateway.spans import Spans
+
 
 @dataclass(slots=True)
 class Services:
@@ -43,6 +47,7 @@ class Services:
     encoder: Encoder
     traces: TraceBook = field(default_factory=TraceBook)
     keys: KeyRing | None = None  # without, everybody is let in
+    spans: "Spans | None" = None  # without, nobody wants traces
     names: NameBook = field(default_factory=NameBook)
     revival: Revival = field(default_factory=Revival)
     arrivals: Iterator[int] = field(default_factory=count)  # numbers for requests as they come

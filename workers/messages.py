@@ -283,7 +283,7 @@ class Missing(Frame, frozen=True, kw_only=True):
 
 
 class Stats(Frame, frozen=True, kw_only=True):
-    """Load of a worker, at most once a second and when it falls idle."""
+    """Load of a worker: when it gets busy or falls idle, between these at most once a second."""
 
     num_running: int
     num_waiting: int

@@ -67,6 +67,7 @@ class Worker:
         )
         self._told_load = self._load
         self._told_load_at = 0.0
+        self._told_busy = False  # whether it was so when its load was told
 
     def run(self) -> None:
         """Work until the gateway says Stop or is gone."""
@@ -75,6 +76,7 @@ class Worker:
             bodies = self._channel.receive(wait=not self._busy)
             self.turn.begin()
             self._take_in(bodies)
+            self._tell_load()  # a step may take long
             self._step(self._vision)
             self._step(self._language)
             self._tell_load()
@@ -175,12 +177,11 @@ class Worker:
     def _tell_load(self) -> None:
         num_images = 0 if self._vision is None else len(self._vision.open_jobs)
         load = msgspec.structs.replace(self._load, num_images_waiting=num_images)
-        now = time.monotonic()
-        if load != self._told_load and (
-            not self._busy or now - self._told_load_at >= STATS_SECONDS
-        ):
+        now, busy = time.monotonic(), self._busy
+        is_due = not (busy and self._told_busy) or now - self._told_load_at >= STATS_SECONDS
+        if load != self._told_load and is_due:
             self._channel.send(load)
-            self._told_load, self._told_load_at = load, now
+            self._told_load, self._told_load_at, self._told_busy = load, now, busy
 
 
 def _raise_if_device_is_lost(error: Exception) -> None:

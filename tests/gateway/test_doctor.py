@@ -192,3 +192,15 @@ def test_the_limit_of_the_container_counts(tmp_path: Path) -> None:
     assert available_bytes(memory, tmp_path) == 4 << 20
     (tmp_path / "memory.max").write_text("3000\n")
     assert available_bytes(memory, tmp_path) == 2000
+
+
+def test_where_traces_go_is_told_and_whether_they_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = FREE | {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}
+    (finding,) = (each for each in examine(environment) if each.topic == "traces")
+    assert finding.level == "ok"
+    assert "http://127.0.0.1:4318/v1/traces" in finding.text
+    monkeypatch.delitem(sys.modules, "gateway.spans")
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
+    (finding,) = (each for each in examine(environment) if each.topic == "traces")
+    assert finding.level == "failure"
+    assert "fovea[otel]" in finding.text

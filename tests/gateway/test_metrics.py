@@ -7,7 +7,7 @@ import pytest
 
 from gateway.errors import ImageRejected, Overloaded, RateLimited, ServeError, WorkerLost
 from gateway.metrics import Metrics
-from gateway.timeline import keep_timeline
+from gateway.timeline import Pass, current_timeline, keep_timeline
 
 
 @pytest.mark.parametrize(
@@ -37,18 +37,32 @@ def test_a_refused_image_counts_by_stage_and_code_and_other_errors_for_no_limit(
     assert sum(sample.value for sample in refusals.samples) == 0
 
 
+def test_a_worker_that_has_told_nothing_yet_or_died_has_no_load() -> None:
+    metrics = Metrics(("worker-0",))
+    value = metrics.registry.get_sample_value
+    for name in ("running", "waiting", "waiting_images"):
+        assert value(f"fovea_worker_{name}", {"worker": "worker-0"}) == 0
+    metrics.worker_running.labels("worker-0").set(3)
+    metrics.forget_worker("worker-0")
+    assert value("fovea_worker_running", {"worker": "worker-0"}) == 0
+
+
+def spend(metrics: Metrics, stage: str, seconds: float) -> None:
+    metrics.observe(Pass(stage, seconds), current_timeline())
+
+
 def test_a_stage_counts_for_the_request_around_it_also_from_a_thread() -> None:
     metrics = Metrics()
-    metrics.observe("place", 8.0)
+    spend(metrics, "place", 8.0)
     with keep_timeline() as first:
-        metrics.observe("fetch", 0.25)
+        spend(metrics, "fetch", 0.25)
         work = threading.Thread(
-            target=copy_context().run, args=(metrics.observe, "fetch", 0.5), daemon=True
+            target=copy_context().run, args=(spend, metrics, "fetch", 0.5), daemon=True
         )
         work.start()
         work.join()
     with keep_timeline() as second:
-        metrics.observe("fetch", 2.0, first)
+        metrics.observe(Pass("fetch", 2.0), first)
     assert first.stages() == {"fetch": 2.75}
     assert second.stages() == {}
     value = metrics.registry.get_sample_value

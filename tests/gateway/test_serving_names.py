@@ -2,6 +2,7 @@
 
 from gateway.metrics import Metrics
 from gateway.serving_names import add_serving_names
+from gateway.timeline import Pass, Timeline
 
 
 def named() -> Metrics:
@@ -28,8 +29,8 @@ def test_counters_and_histograms_are_those_of_ours() -> None:
 
 def test_one_stage_of_many_is_told_by_its_own_name() -> None:
     metrics = named()
-    metrics.observe("prefill", 0.5)
-    metrics.observe("generate", 4.0)
+    metrics.observe(Pass("prefill", 0.5), Timeline())
+    metrics.observe(Pass("generate", 4.0), Timeline())
     assert value(metrics, "vllm:request_prefill_time_seconds_sum") == 0.5
     assert value(metrics, "vllm:request_decode_time_seconds_sum") == 4.0
 

@@ -203,6 +203,26 @@ def test_load_is_told_when_the_worker_falls_idle(peer: Peer) -> None:
     assert [load.num_running for load in told] == [1, 0]
 
 
+def test_load_is_told_each_time_the_worker_gets_busy(peer: Peer) -> None:
+    """Else one that is often idle for a moment would look as if it were so all the time."""
+    start_both(peer)
+    for name in ("a", "b", "c"):  # all within less time than lies between two of a busy worker
+        peer.send(pack(prompt_job(name, [SLOW], max_tokens=3)))
+        events = [peer.next()]
+        while not (isinstance(events[-1], Stats) and events[-1].num_running == 0):
+            events.append(peer.next())
+        told = [event.num_running for event in events if isinstance(event, Stats)]
+        assert told == [1, 0]
+
+
+def test_images_that_wait_are_told_before_the_batch_that_may_take_long(peer: Peer) -> None:
+    start_both(peer)
+    peer.send(pack(image("one")), pack(image("two")))
+    first = peer.next()
+    assert isinstance(first, Stats)
+    assert first.num_images_waiting > 0
+
+
 def test_idle_worker_sleeps(peer: Peer) -> None:
     stage = Reluctant(peer.arenas)
     peer.start(None, stage)

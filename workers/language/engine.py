@@ -14,6 +14,7 @@ from workers.fail_kind import FailKind
 from workers.families import Layout
 from workers.families.decoder import Decoder
 from workers.features import ELSEWHERE, Home
+from workers.language import events
 from workers.language.blocks import BlockPool
 from workers.language.embeddings import EmbeddingReader
 from workers.language.forbidding import hold_late
@@ -29,18 +30,14 @@ from workers.language.sequence import Sequence
 from workers.language.singly import advance_singly
 from workers.messages import (
     Failed,
-    Finished,
     FromWorker,
     GenerateJob,
     MapPool,
     Missing,
     PoolMapped,
-    Started,
     Taken,
-    Tokens,
 )
 
-STATS_SECONDS = 1.0
 HELD_SECONDS = 0.002  # how long a step without any tokens waits for grammars
 
 logger = logging.getLogger(__name__)
@@ -96,7 +93,6 @@ class Engine:
         self._sequences: dict[str, Sequence] = {}
         self._prompts: dict[str, Prompt] = {}
         self._outbox: list[FromWorker] = []
-        self._reported_at = 0.0
 
     @property
     def busy(self) -> bool:
@@ -177,8 +173,8 @@ class Engine:
         elif self._sequences and not self._outbox:
             self._grammars.wait(HELD_SECONDS)
         self._report()
-        events, self._outbox = self._outbox, []
-        return events
+        told, self._outbox = self._outbox, []
+        return told
 
     def check(self) -> None:
         """Assert that blocks and sequences add up."""
@@ -248,13 +244,10 @@ class Engine:
             self._fail(sequence, "not_finite", "the model gave no finite scores")
             return
         if not sequence.num_completion_tokens:
-            num_cached_tokens = sequence.num_cached_tokens
-            self._outbox.append(
-                Started(job_id=sequence.job_id, num_cached_tokens=num_cached_tokens)
-            )
+            self._outbox.append(events.started(sequence))
         reason = sequence.accept(choice.token_id)
         if reason != "stop":
-            self._outbox.append(_tokens(sequence, choice))
+            self._outbox.append(events.chosen(sequence, choice))
         if reason is not None:
             self._finish(sequence, reason)
         elif sequence.follower is not None:
@@ -264,14 +257,7 @@ class Engine:
         # The last logits were finite, so all keys and values behind them are.
         is_seen = sequence.num_finite_tokens == sequence.num_computed_tokens
         self._forget(sequence, is_finite=is_seen and reason != "abort")
-        self._outbox.append(
-            Finished(
-                job_id=sequence.job_id,
-                reason=reason,
-                num_prompt_tokens=sequence.num_prompt_tokens,
-                num_completion_tokens=sequence.num_completion_tokens,
-            )
-        )
+        self._outbox.append(events.finished(sequence, reason))
 
     def _fail(self, sequence: Sequence, kind: FailKind, message: str) -> None:
         self._forget(sequence, is_finite=False)
@@ -283,19 +269,9 @@ class Engine:
         del self._sequences[sequence.job_id], self._prompts[sequence.job_id]
 
     def _report(self) -> None:
-        """Tell the load, at most once a second and when the last job has ended."""
+        """Tell the load; the worker's loop passes on what is news."""
         if not self.busy:
             return
-        now = time.monotonic()
-        is_idle = not self._sequences
-        if is_idle:
+        if not self._sequences:
             self.check()
-        elif now - self._reported_at < STATS_SECONDS:
-            return
-        self._reported_at = now
         self._outbox.append(self._scheduler.load())
-
-
-def _tokens(sequence: Sequence, choice: Choice) -> Tokens:
-    told = () if choice.likelihood is None else (choice.likelihood,)
-    return Tokens(job_id=sequence.job_id, token_ids=(choice.token_id,), likelihoods=told)
