@@ -56,7 +56,7 @@ class Answer:
         self._text = TextStream(speller, prompt.stop, sampling.min_tokens)
         if prompt.raw is None:  # what goes on with a raw prompt is told as it is
             form = services.checkpoint.answer_form
-            self._text.read_as(form, in_thought, prompt.tool_use.may_call)
+            self._text.read_as(form, in_thought, prompt.tool_use.functions)
         self._calls = CallBook(prompt.tool_use.max_calls)
         self._log = TokenLog(speller) if sampling.logprobs else None
         self._has_tensors = any(image.form == "tensors" for image in prompt.images)

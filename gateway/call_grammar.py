@@ -3,15 +3,17 @@
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from gateway.errors import BadRequest
 from gateway.json_grammar import SchemaRule, schema_rule
+from gateway.parameter_grammar import ParameterRules
 from gateway.spelling import Speller
 from gateway.tools_schema import Tool
 from workers.families.answers import AnswerForm, CallSyntax, Piece
 
-MAX_CALLS_BYTES = 512 * 1024  # of all schemas together
+MAX_CALLS_CHARACTERS = 512 * 1024  # of all schemas together
 
 # What OpenAI means by a function without parameters.
 _NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}
@@ -23,6 +25,22 @@ class CallRules:
 
     text: str
     schemas: tuple[SchemaRule, ...]
+
+
+@dataclass(slots=True)
+class JsonArguments:
+    """Writes arguments that are one object of JSON. Owned by whoever makes a grammar."""
+
+    schemas: list[SchemaRule] = field(default_factory=list)
+
+    def arguments(self, schema: dict[str, Any], param: str, *, is_strict: bool) -> str:
+        """What the arguments of one function follow; see `schema_rule` for what it raises."""
+        self.schemas.append(schema_rule(schema, param, is_strict=is_strict))
+        return self.schemas[-1].text
+
+    def rules(self) -> str:
+        """No rule stands behind these."""
+        return ""
 
 
 def call_rules(
@@ -38,29 +56,34 @@ def call_rules(
     syntax = form.call_syntax
     assert syntax is not None, "the checkpoint has no form of calls"
     write = _Writer(form.call_markers, speller)
-    schemas, names = [], []
+    form_of_arguments = (
+        JsonArguments() if syntax.parameter is None else ParameterRules(syntax.parameter)
+    )
+    calls = []
     for index, tool in enumerate(tools):
         function = tool.function
         if named in (None, function.name):
             schema = _NO_PARAMETERS if function.parameters is None else function.parameters
-            param = f"tools[{index}].function.parameters"
-            is_strict = function.strict is True
-            schemas.append(schema_rule({"type": "object"} | schema, param, is_strict=is_strict))
-            names.append(function.name)
-    num_bytes = sum(len(schema.text) for schema in schemas)
-    if num_bytes > MAX_CALLS_BYTES:
+            arguments = form_of_arguments.arguments(
+                {"type": "object"} | schema,
+                f"tools[{index}].function.parameters",
+                is_strict=function.strict is True,
+            )
+            calls.append(_one_call(syntax, function.name, arguments, write))
+    _refuse_large(sum(map(len, calls)))
+    more = f"({write(syntax.between)} call)*" if parallel else ""
+    all_calls = f"{write(syntax.opening)} call {more} {write(syntax.closing)}"
+    rules = f"calls: {all_calls}\ncall: {' | '.join(calls)}\n{form_of_arguments.rules()}"
+    return CallRules(rules, tuple(form_of_arguments.schemas))
+
+
+def _refuse_large(num_characters: int) -> None:
+    if num_characters > MAX_CALLS_CHARACTERS:
         raise BadRequest(
-            f"tools: the parameters have {num_bytes} bytes as JSON; where calls follow them, "
-            f"the limit is {MAX_CALLS_BYTES}",
+            f"tools: the parameters come to {num_characters} characters of rules; where calls "
+            f"follow them, the limit is {MAX_CALLS_CHARACTERS}",
             param="tools",
         )
-    one = " | ".join(
-        _one_call(syntax, name, schema.text, write)
-        for name, schema in zip(names, schemas, strict=True)
-    )
-    more = f"({write(syntax.between)} call)*" if parallel else ""
-    calls = f"{write(syntax.opening)} call {more} {write(syntax.closing)}"
-    return CallRules(f"calls: {calls}\ncall: {one}\n", tuple(schemas))
 
 
 def marker_token(syntax: CallSyntax, speller: Speller) -> int | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from gateway.answer import Piece
 from gateway.completions_schema import CompletionFields, parse_completion
+from gateway.grammar import make_raw_grammar
 from gateway.prompt import Prompt, RawText, RawTokens
 from gateway.raw import check_tokens, make_raw_prompt
 from gateway.sampling_schema import SamplingFields
@@ -44,6 +45,7 @@ class CompletionTalk:
 
     def _prompts(self, fields: CompletionFields, wishes: SamplingFields) -> Sequence[Prompt]:
         prompts = []
+        grammar = make_raw_grammar(fields.response_format)
         for index, given in enumerate(fields.prompts):
             raw: RawText | RawTokens
             if isinstance(given, str):
@@ -53,7 +55,7 @@ class CompletionTalk:
                 check_tokens(given, param, self._desk.services.checkpoint.tokenizer)
                 raw = RawTokens(given)
             job_id = f"{self._desk.job_id}-{index}"
-            prompts.append(make_raw_prompt(raw, wishes, self._desk, job_id))
+            prompts.append(make_raw_prompt(raw, wishes, self._desk, job_id, grammar))
         return prompts
 
     def _echo(self, prompt: str | tuple[int, ...]) -> str:

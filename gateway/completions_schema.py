@@ -8,6 +8,7 @@ from pydantic_core import PydanticCustomError
 from typing_extensions import TypeAliasType
 
 from gateway.edge import Edge
+from gateway.format_schema import ResponseFormat
 from gateway.ignored import unknown_in
 from gateway.raw import TokenIds
 from gateway.sampling_schema import MAX_TOP_LOGPROBS, SamplingFields
@@ -62,6 +63,7 @@ class CompletionFields(Edge):
     best_of: int | None = None
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
+    response_format: ResponseFormat = ResponseFormat(type="text")
     add_special_tokens: bool = True  # those that the tokenizer sets around a text
 
     @model_validator(mode="after")
@@ -98,11 +100,10 @@ OWN = CompletionFields.model_fields.keys()
 _KNOWN = WISHES | OWN | HARMLESS_FIELDS
 UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     **{name: off for name, off in REQUEST_FIELDS.items() if name not in OWN},
-    # Honoured in chat, where a template and an answer's form are known.
+    # Honoured in chat, where a template is known.
     "messages": (),
     "tools": ([],),
     "tool_choice": ("none", "auto"),
-    "response_format": ({"type": "text"},),
 }
 
 
@@ -126,6 +127,7 @@ def parse_completion(body: bytes) -> tuple[CompletionFields, SamplingFields, tup
     unknown = {
         *given.keys() - _KNOWN - UNSUPPORTED.keys(),
         *unknown_in(fields.stream_options, "stream_options"),
+        *unknown_in(fields.response_format, "response_format"),
     }
     unknown -= {f"stream_options.{name}" for name in STREAM_FIELDS}
     return fields, validate(SamplingFields, wishes), tuple(sorted(unknown))

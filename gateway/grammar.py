@@ -60,6 +60,16 @@ def make_grammar(request: ChatRequest, tool_use: ToolUse, checkpoint: Checkpoint
     return Grammar(rules, calls.schemas, holds_thought=True)
 
 
+def make_raw_grammar(form: ResponseFormat) -> Grammar | None:
+    """The grammar of what goes on with a raw prompt: all of it has the form, with no thought first.
+
+    Raises:
+        BadRequest: the schema is too large, or too deep.
+    """
+    said = _said(form)
+    return None if said is None else Grammar(f"answer: {said.text}\n", (said,), holds_thought=True)
+
+
 def check_grammar(grammar: Grammar) -> None:
     """Have the library read a grammar's schemas. Takes CPU time: run it in a thread.
 

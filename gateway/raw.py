@@ -8,6 +8,7 @@ from tokenizers import Tokenizer
 from typing_extensions import TypeAliasType
 
 from gateway.errors import BadRequest
+from gateway.grammar import Grammar
 from gateway.prompt import Prompt, Raw
 from gateway.sampling import make_sampling
 from gateway.sampling_schema import SamplingFields
@@ -33,7 +34,13 @@ def check_tokens(token_ids: Sequence[int], param: str, tokenizer: Tokenizer) -> 
             raise BadRequest(f"{name}: the model has no token {token_id}", param=name)
 
 
-def make_raw_prompt(raw: Raw, wishes: SamplingFields, desk: Desk, job_id: str = "") -> Prompt:
+def make_raw_prompt(
+    raw: Raw,
+    wishes: SamplingFields,
+    desk: Desk,
+    job_id: str = "",
+    grammar: Grammar | None = None,
+) -> Prompt:
     """A prompt of no turns and images; `job_id` tells it from others of the same body.
 
     Raises:
@@ -48,7 +55,7 @@ def make_raw_prompt(raw: Raw, wishes: SamplingFields, desk: Desk, job_id: str = 
         turns=(),
         images=(),
         tool_use=NO_TOOLS,
-        grammar=None,
+        grammar=grammar,
         num_choices=wishes.n,
         sampling=make_sampling(wishes, checkpoint.sampling_defaults, checkpoint.tokenizer),
         stop=wishes.stop,

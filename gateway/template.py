@@ -16,14 +16,17 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from gateway.errors import BadRequest
+from gateway.tool_declaration import declare, sort_keys
 from workers.families import UnsupportedCheckpoint
 
 MAX_REASON_CHARACTERS = 100  # it may repeat what the caller wrote
+DECLARATION = "tools_ts_str"  # tools in the form of `gateway.tool_declaration`
 # What a template is given, and what transformers takes for itself beside a template.
 RESERVED = frozenset(
     (
         "messages",
         "tools",
+        DECLARATION,
         "documents",
         "add_generation_prompt",
         "continue_final_message",
@@ -66,6 +69,7 @@ class ChatTemplate:
     template: Template
     special_tokens: Mapping[str, str]
     takes_tools: bool  # whether it says anything of them
+    takes_declaration: bool  # whether it has a place for `DECLARATION`
 
     def refuse_reserved(self, variables: Iterable[str]) -> None:
         """Raise `BadRequest` for a caller's variable that would take the place of ours."""
@@ -87,17 +91,24 @@ class ChatTemplate:
 
         Args:
             messages: the conversation, as templates know it.
-            tools: functions that the model may call, if any.
+            tools: functions that the model may call, if any; shown as TypeScript where the
+                template has a place for that and the form has words for all of them.
             variables: more for the template, of names that `refuse_reserved` let pass.
             opens_answer: whether the template opens the answer.
 
         Raises:
             BadRequest: the template refuses the messages, or cannot render them.
         """
+        declared: dict[str, str] = {}
+        if tools and self.takes_declaration:
+            tools = sort_keys(tools)
+            declaration = declare(tools)
+            declared = {} if declaration is None else {DECLARATION: declaration}
         try:
             return self.template.render(
                 messages=messages,
                 tools=tools,
+                **declared,
                 documents=None,
                 add_generation_prompt=opens_answer,
                 **self.special_tokens,
@@ -128,11 +139,16 @@ def compile_template(source: str, special_tokens: Mapping[str, str]) -> ChatTemp
     environment.globals["raise_exception"] = _refuse
     environment.globals["strftime_now"] = _format_now
     try:
-        takes_tools = "tools" in meta.find_undeclared_variables(environment.parse(source))
+        asked_for = meta.find_undeclared_variables(environment.parse(source))
         template = environment.from_string(source)
     except TemplateError as error:
         raise UnsupportedCheckpoint(f"the chat template does not compile: {error}") from error
-    return ChatTemplate(template, dict(special_tokens), takes_tools)
+    return ChatTemplate(
+        template,
+        dict(special_tokens),
+        takes_tools=bool(asked_for & {"tools", DECLARATION}),
+        takes_declaration=DECLARATION in asked_for,
+    )
 
 
 def _refuse(message: str) -> NoReturn:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from gateway.atoms import AtomStream, find_markers
 from gateway.spelling import Speller
 from gateway.stops import StopSearch
-from workers.families.answers import AnswerForm, AnswerReader, Atom, Event, Words
+from workers.families.answers import AnswerForm, AnswerReader, Atom, Event, Functions, Words
 
 
 class TextStream:
@@ -29,12 +29,12 @@ class TextStream:
         self._num_spared_characters = 0
         self.num_thought_tokens = 0  # up to the end of the thought, its markers included
 
-    def read_as(self, form: AnswerForm, in_thought: bool, with_calls: bool) -> None:
-        """Tell thoughts, and calls if there may be some, apart from words."""
-        markers = form.markers(with_calls)
+    def read_as(self, form: AnswerForm, in_thought: bool, functions: Functions | None) -> None:
+        """Tell thoughts apart from words, and calls if there are functions that may be called."""
+        markers = form.markers(with_calls=functions is not None)
         if markers:
             self._atoms = AtomStream(self._speller, find_markers(self._speller, markers))
-            self._reader = form.reader(in_thought, with_calls)
+            self._reader = form.reader(in_thought, functions)
 
     @property
     def stopped(self) -> bool:

@@ -7,6 +7,7 @@ from gateway.checkpoint import Checkpoint
 from gateway.errors import BadRequest
 from gateway.schema import ChatRequest
 from gateway.tools_schema import NamedChoice
+from workers.families.answers import Functions
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,14 @@ class ToolUse:
     def may_call(self) -> bool:
         """Whether calls are looked for in the answer."""
         return bool(self.tools)
+
+    @property
+    def functions(self) -> Functions | None:
+        """The schemas of what may be called; none where no calls are looked for."""
+        if not self.may_call:
+            return None
+        given = (tool["function"] for tool in self.tools)
+        return {each["name"]: each.get("parameters") or {} for each in given}
 
     @property
     def max_calls(self) -> int | None:

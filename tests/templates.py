@@ -109,6 +109,31 @@ QWEN_THINKING = (
 """
 )
 
+# Of the form that Qwen3-Coder and Qwen3.5 have: calls are tags, one parameter after another.
+QWEN_XML = (
+    QWEN_TOOLS[: QWEN_TOOLS.index(_QWEN_CALLS)].replace(
+        '<tool_call>\\n{"name": <name>, "arguments": <object>}',
+        "<tool_call>\\n<function=name>\\n<parameter=key>\\nvalue\\n</parameter>\\n</function>",
+    )
+    + """\
+    {%- for call in message.tool_calls or [] -%}
+      {%- if (loop.first and content | trim) -%}{{- '\\n\\n' -}}
+      {%- elif not loop.first -%}{{- '\\n' -}}{%- endif -%}
+      {{- '<tool_call>\\n<function=' + call.function.name + '>\\n' -}}
+      {%- for name, value in call.function.arguments | items -%}
+        {{- '<parameter=' + name + '>\\n' -}}
+        {%- if value is mapping or (value is sequence and value is not string) -%}
+          {{- value | tojson | safe -}}
+        {%- else -%}{{- value | string -}}{%- endif -%}
+        {{- '\\n</parameter>\\n' -}}
+      {%- endfor -%}
+      {{- '</function>\\n</tool_call>' -}}
+    {%- endfor -%}
+    {{- '<|im_end|>\\n' -}}
+"""
+    + QWEN_TOOLS[QWEN_TOOLS.index(_QWEN_RESULTS) :]
+)
+
 # Kimi-K2.5's.
 KIMI_TOOLS = """\
 {%- macro show(content) -%}
@@ -145,7 +170,9 @@ KIMI_TOOLS = """\
 {%- endfor -%}
 {%- if tools -%}
   {{- '<|im_system|>tool_declare<|im_middle|>' -}}
-  {{- tools | tojson(separators=(',', ':')) -}}<|im_end|>
+  {%- if tools_ts_str -%}{{- tools_ts_str -}}
+  {%- else -%}{{- tools | tojson(separators=(',', ':')) -}}{%- endif -%}
+  <|im_end|>
 {%- endif -%}
 {%- for message in messages -%}
   {{- open(message) -}}

@@ -59,7 +59,7 @@ class Beside(Generic[Job]):
         return events
 
     def _run(self) -> None:
-        _give_way()
+        give_way()
         while True:
             self.turn.end()
             calls = [self._inbox.get()] if not self._stage.busy else []
@@ -79,9 +79,10 @@ class Beside(Generic[Job]):
             self._wake()
 
 
-def _give_way() -> None:
+def give_way() -> None:
     """Let the calling thread, and those that it starts, take what others leave of the cores.
 
+    Meant for passes of a vision tower on a CPU.
     A pass takes as long as many steps of an engine and as thousands of the gateway's. Where all
     had the same right, a flood of images made a short text's first token wait 14 times as long.
     """

@@ -13,7 +13,7 @@ import msgspec
 
 from config.logs import set_up_logs
 from workers.arena import Arenas
-from workers.beside import Beside
+from workers.beside import Beside, give_way
 from workers.build import CannotStart, build_stages
 from workers.families import UnsupportedCheckpoint
 from workers.heart import Heart
@@ -57,6 +57,8 @@ def serve(channel: Channel, arenas: Arenas, build: Build) -> int:
         bodies = channel.receive(wait=True)
     start = msgspec.msgpack.decode(bodies[0], type=Start)
     set_up_logs(start.log_level, start.name, start.log_format)
+    if start.device == "cpu" and start.roles == ("vision",):
+        give_way()
     try:
         vision, language, ready = build(start, arenas, _Reporter(channel))
     except Exception as error:  # noqa: BLE001 - the gateway reports it and exits or tries again

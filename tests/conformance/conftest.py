@@ -19,4 +19,5 @@ def demo() -> Iterator[Server]:
 @pytest.fixture(scope="package")
 def caller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pupil]:
     """A model that recites calls of functions."""
-    yield from pupil(tmp_path_factory.mktemp("caller"), "qwen2_5_vl", TEXTS, template=QWEN_TOOLS)
+    texts = TEXTS | {"json": '{"shape": "circle", "of": [1.5, "日本"]}'}
+    yield from pupil(tmp_path_factory.mktemp("caller"), "qwen2_5_vl", texts, template=QWEN_TOOLS)

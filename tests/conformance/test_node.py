@@ -15,6 +15,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not (shutil.which("node") and shutil.which("npm")), reason="no node"),
 ]
+INSTALL_SECONDS = 120
 HERE = Path(__file__).parent / "node"
 
 
@@ -24,13 +25,37 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("node")
     for name in ("package.json", "package-lock.json", "client.mjs"):
         shutil.copy(HERE / name, folder)
-    command = ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
-    done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=300, check=False
-    )
-    if done.returncode:
-        pytest.skip(f"npm ci failed: {done.stderr[-500:]}")
+    _install(folder)
     return folder / "client.mjs"
+
+
+def _install(folder: Path) -> None:
+    """Get the packages, or skip the test where they cannot be got."""
+    command = ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--fetch-retries=1"]
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=INSTALL_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        pytest.skip(f"npm ci got no packages within {INSTALL_SECONDS} s: is there a network?")
+    if done.returncode:
+        pytest.skip(f"npm ci cannot get the packages: {done.stderr[-500:]}")
+
+
+def test_without_a_registry_the_test_is_skipped_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("package.json", "package-lock.json"):
+        shutil.copy(HERE / name, tmp_path)
+    monkeypatch.setenv("npm_config_registry", "http://127.0.0.1:9/")
+    monkeypatch.setenv("npm_config_cache", str(tmp_path / "cache"))
+    with pytest.raises(pytest.skip.Exception, match="npm ci"):
+        _install(tmp_path)
 
 
 def test_the_node_client_is_answered(client: Path, demo: Server, caller: Pupil) -> None:

@@ -33,7 +33,7 @@ SPELT, WHOLE, MIXED = vocabulary(), vocabulary(*MARKERS), vocabulary("</think>",
 
 def stream_of(tokenizer: Tokenizer, *stop: str, min_tokens: int = 0) -> TextStream:
     stream = TextStream(Speller(tokenizer), stop, min_tokens)
-    stream.read_as(FORM, in_thought=True, with_calls=True)
+    stream.read_as(FORM, in_thought=True, functions={})
     return stream
 
 
@@ -63,7 +63,7 @@ def test_tokens_are_thoughts_up_to_the_end_marker(tokenizer: Tokenizer) -> None:
 
 def test_a_thought_that_the_answer_opens_counts_from_its_marker() -> None:
     stream = TextStream(Speller(WHOLE), ())
-    stream.read_as(FORM, in_thought=False, with_calls=True)
+    stream.read_as(FORM, in_thought=False, functions={})
     ids = WHOLE.encode("<think>Hm</think>So").ids
     assert told(run(stream, ids)) == [("thoughts", "Hm"), ("words", "So")]
     assert stream.num_thought_tokens == len(ids) - len(WHOLE.encode("So").ids)

@@ -11,10 +11,11 @@ import pytest
 from tokenizers import Tokenizer
 
 from config.settings import DEMO_MODEL
-from gateway.call_grammar import MAX_CALLS_BYTES
+from gateway.call_grammar import MAX_CALLS_CHARACTERS
 from gateway.checkpoint import Checkpoint, load_checkpoint
 from gateway.errors import BadRequest
-from gateway.grammar import Grammar, check_grammar, make_grammar
+from gateway.format_schema import ResponseFormat
+from gateway.grammar import Grammar, check_grammar, make_grammar, make_raw_grammar
 from gateway.json_grammar import MAX_SCHEMA_BYTES
 from gateway.schema import parse_request
 from gateway.spelling import Speller
@@ -24,13 +25,21 @@ from gateway.tool_use import NO_TOOLS, ToolUse
 from tests.schemas import AGE, SCHEMAS, WORD, Schema, record
 from tests.vocabularies import trained_ranks, write_vocabulary
 from tests.walks import vocabulary_of, walk
-from workers.families.answers import AnswerForm, CallArguments, CallBegun, Thoughts, Words
+from workers.families.answers import (
+    AnswerForm,
+    CallArguments,
+    CallBegun,
+    Functions,
+    Thoughts,
+    Words,
+)
 from workers.families.kimi_k25 import answers as kimi
 from workers.families.kimi_k25 import markers
 from workers.families.qwen_vl import answers as qwen
 from workers.language.grammar import Grammars
 
 QWEN_TEMPLATE = "<tool_call>"
+XML_TEMPLATE = "<tool_call>\n<function=f>"
 KIMI_TEMPLATE = markers.CALLS_BEGIN
 SUM = record(a=AGE, b=AGE)
 TOOLS = [
@@ -55,6 +64,14 @@ def spelt_qwen(_: Path) -> tuple[Tokenizer, AnswerForm]:
 def token_qwen(_: Path) -> tuple[Tokenizer, AnswerForm]:
     tokens = ["<tool_call>", "</tool_call>", "<think>", "</think>"]
     return with_tokens(spelt_qwen(_)[0], tokens), qwen.read_answer_form(QWEN_TEMPLATE)
+
+
+def spelt_xml(_: Path) -> tuple[Tokenizer, AnswerForm]:
+    return spelt_qwen(_)[0], qwen.read_answer_form(XML_TEMPLATE)
+
+
+def token_xml(_: Path) -> tuple[Tokenizer, AnswerForm]:
+    return token_qwen(_)[0], qwen.read_answer_form(XML_TEMPLATE)
 
 
 def token_kimi(folder: Path) -> tuple[Tokenizer, AnswerForm]:
@@ -104,7 +121,13 @@ class Subject:
         used = use if request.tools and choice != "none" else NO_TOOLS
         return make_grammar(request, used, self.checkpoint)
 
-    def answers(self, in_thought: bool = False, seeds: int = 4, **fields: Any) -> list["Heard"]:
+    def answers(
+        self,
+        in_thought: bool = False,
+        seeds: int = 4,
+        functions: Functions = PARAMETERS,
+        **fields: Any,
+    ) -> list["Heard"]:
         """What random answers are read as."""
         grammar = self.grammar(**fields)
         assert grammar is not None
@@ -112,7 +135,9 @@ class Subject:
         text = grammar.text(self.checkpoint, in_thought)
         return [
             self.hear(
-                walk(self.grammars, text, seed, self.marker_tokens()), in_thought, "tools" in fields
+                walk(self.grammars, text, seed, self.marker_tokens()),
+                in_thought,
+                functions if "tools" in fields else None,
             )
             for seed in range(seeds)
         ]
@@ -123,9 +148,9 @@ class Subject:
         found = {self.checkpoint.speller.find(marker) for marker in markers}
         return {token_id for token_id in found if token_id is not None}
 
-    def hear(self, token_ids: list[int], in_thought: bool, with_calls: bool) -> "Heard":
+    def hear(self, token_ids: list[int], in_thought: bool, functions: Functions | None) -> "Heard":
         stream = TextStream(self.checkpoint.speller, ())
-        stream.read_as(self.checkpoint.answer_form, in_thought, with_calls)
+        stream.read_as(self.checkpoint.answer_form, in_thought, functions)
         return Heard([*stream.push(token_ids), *stream.finish()])
 
 
@@ -148,12 +173,12 @@ class Heard:
             jsonschema.validate(json.loads(arguments), PARAMETERS[name])
 
 
-@pytest.fixture(scope="module", params=[spelt_qwen, token_qwen, token_kimi])
+@pytest.fixture(scope="module", params=[spelt_qwen, token_qwen, spelt_xml, token_xml, token_kimi])
 def subject(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Subject:
     return Subject(request.param, tmp_path_factory.mktemp("vocabulary"))
 
 
-@pytest.fixture(scope="module", params=[token_qwen, token_kimi])
+@pytest.fixture(scope="module", params=[token_qwen, token_xml, token_kimi])
 def token_subject(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Subject:
@@ -226,6 +251,20 @@ def test_a_model_that_thinks_may_think_first(token_subject: Subject) -> None:
     heard = thinking.answers(response_format=form_of({"const": 1}), seeds=20)
     assert {each.words for each in heard} == {"1"}
     assert {bool(each.thoughts) for each in heard} == {True, False}
+
+
+def test_what_goes_on_with_a_raw_prompt_has_no_thought_before_its_form(
+    token_subject: Subject,
+) -> None:
+    thinking = token_subject.thinking()
+    grammar = make_raw_grammar(ResponseFormat.model_validate(form_of({"const": 1})))
+    assert grammar is not None
+    text = grammar.text(thinking.checkpoint, in_thought=False)
+    said = {
+        tuple(walk(thinking.grammars, text, seed, thinking.marker_tokens())) for seed in range(8)
+    }
+    assert {thinking.checkpoint.tokenizer.decode(ids) for ids in said} == {"1"}
+    assert make_raw_grammar(ResponseFormat(type="text")) is None
 
 
 def test_a_strict_function_that_may_be_called_is_kept_to_its_schema(
@@ -305,12 +344,12 @@ def test_a_schema_that_is_too_large_or_too_deep_is_refused(subject: Subject) -> 
         deep = {"type": "array", "items": deep}
     with pytest.raises(BadRequest, match="too deep"):
         subject.grammar(response_format=form_of(deep))
-    big = {"const": "x" * (MAX_CALLS_BYTES // 3)}
+    big = record(a={"const": "x" * (MAX_CALLS_CHARACTERS // 3)})
     tools = [
         {"type": "function", "function": {"name": f"f{index}", "parameters": big}}
         for index in range(4)
     ]
-    with pytest.raises(BadRequest, match=str(MAX_CALLS_BYTES)) as caught:
+    with pytest.raises(BadRequest, match=str(MAX_CALLS_CHARACTERS)) as caught:
         subject.grammar(tools=tools, tool_choice="required")
     assert caught.value.param == "tools"
 

@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +13,25 @@ import pytest
 import transformers
 from tokenizers import Tokenizer
 
-from config.settings import ImageSettings
+from config.settings import DEMO_MODEL, ImageSettings
 from gateway.checkpoint import Checkpoint, load_checkpoint
+from gateway.errors import BadRequest
 from gateway.prompt import Prompt, make_prompt
 from gateway.render import render
 from gateway.schema import parse_request
+from gateway.template import compile_template
 from gateway.text import build
+from gateway.tool_declaration import declare, sort_keys
 from tests.checkpoints import make_checkpoint
 from tests.gateway.conversations import Message, images_of, picture
 from tests.gateway.test_text import expected_ids, ids_of
-from tests.templates import KIMI_TOOLS, QWEN_THINKING, QWEN_TOOLS
+from tests.templates import KIMI_TOOLS, QWEN_THINKING, QWEN_TOOLS, QWEN_XML
+from workers.families.qwen_vl.answers import read_answer_form
 
 KINDS = {
     "tools": ("qwen2_5_vl", QWEN_TOOLS),
     "thinking": ("qwen3_vl", QWEN_THINKING),
+    "xml": ("qwen3_vl", QWEN_XML),
     "kimi": ("kimi_k25", KIMI_TOOLS),
 }
 MARKERS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "</think>")
@@ -59,7 +65,13 @@ def call(call_id: str, arguments: Any) -> dict[str, Any]:
     return {"id": call_id, "type": "function", "function": {"name": "look", "arguments": arguments}}
 
 
-def conversation() -> list[Message]:
+def unreadable(folder: Path, words: str = "broken") -> Any:
+    """Arguments that are no JSON object, where the template takes such."""
+    is_xml = "<function=" in (folder / "chat_template.jinja").read_text()
+    return {"a": words} if is_xml else "{" + words
+
+
+def conversation(last_arguments: Any) -> list[Message]:
     """A chat with tools as the library takes it."""
     first, second = picture(60, 90, 1), picture(200, 90, 2)
     arguments = {"where": 'Zürich "<b>"', "deep": [{"a": 1.5}, None, {}], "z": True}
@@ -78,7 +90,11 @@ def conversation() -> list[Message]:
             "content": [text("Here: "), {"type": "image", "image": second}],
         },
         {"role": "tool", "tool_call_id": "functions.look:1", "content": '{"found": []}'},
-        {"role": "assistant", "content": "", "tool_calls": [call("functions.look:2", "{broken")]},
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [call("functions.look:2", last_arguments)],
+        },
         {"role": "tool", "tool_call_id": "functions.look:2", "content": ""},
     ]
 
@@ -138,25 +154,44 @@ def our_ids(checkpoint: Checkpoint, messages: list[Message], tools: Any = TOOLS)
     return ids_of(build(prompt_of(checkpoint, messages, tools), plans, checkpoint, 100_000))
 
 
+def shown(folder: Path, tools: list[Any]) -> dict[str, Any]:
+    """Tools as the checkpoint's own tokenizer would hand them to the template."""
+    if "tools_ts_str" not in (folder / "chat_template.jinja").read_text():
+        return {"tools": tools}
+    ordered = sort_keys(tools)
+    return {"tools": ordered, "tools_ts_str": declare(ordered)}
+
+
 @pytest.mark.slow
 def test_ids_equal_those_of_the_library(folder: Path) -> None:
     checkpoint = load_checkpoint(folder)
     processor = transformers.AutoProcessor.from_pretrained(folder)
-    messages = conversation()
+    messages = conversation(unreadable(folder))
     # With every beginning of the chat: thoughts are shown again by what comes after them.
     ends = [2, 5, 7]
     for end in ends:
-        expected = expected_ids(processor, messages[:end], tools=TOOLS)
+        expected = expected_ids(processor, messages[:end], **shown(folder, TOOLS))
         assert our_ids(checkpoint, messages[:end]) == expected
         assert our_ids(checkpoint, messages[:end], TOOLS[:1]) != expected
     later = [*messages, {"role": "user", "content": "Thanks."}]
     assert our_ids(checkpoint, later, None) == expected_ids(processor, later)
 
 
+def test_earlier_calls_of_tags_need_arguments_that_are_an_object() -> None:
+    checkpoint = replace(
+        load_checkpoint(DEMO_MODEL),
+        template=compile_template(QWEN_XML, {}),
+        answer_form=read_answer_form(QWEN_XML),
+    )
+    prompt = prompt_of(checkpoint, conversation("{broken"))
+    with pytest.raises(BadRequest, match="cannot render the messages"):
+        render(prompt, checkpoint)
+
+
 @pytest.mark.slow
 def test_images_of_results_stand_where_the_result_does(folder: Path) -> None:
     checkpoint = load_checkpoint(folder)
-    messages = conversation()[:5]
+    messages = conversation(unreadable(folder))[:5]
     swapped = [dict(message) for message in messages]
     parts = (messages[1]["content"][0], messages[3]["content"][1])
     swapped[1]["content"] = [parts[1], messages[1]["content"][1]]
@@ -174,14 +209,13 @@ def with_markers(folder: Path, path: Path) -> Path:
     return path
 
 
-def chat_about(words: str, key: str = "k") -> tuple[list[Message], list[Any]]:
+def chat_about(folder: Path, words: str, key: str = "k") -> tuple[list[Message], list[Any]]:
     """A chat whose calls, results and tools hold these words."""
-    messages = conversation()
+    messages = conversation(unreadable(folder, words))
     messages[2]["tool_calls"] = [call(f"functions.look:{words}", {key: [words, {"x": words}]})]
     messages[3]["content"].append(text(words))
     messages[3]["tool_call_id"] = f"functions.look:{words}"
     messages[4]["content"] = words
-    messages[5]["tool_calls"] = [call("functions.look:2", "{" + words)]
     return messages, [{"type": "function", "function": {"name": "look", "description": words}}]
 
 
@@ -193,21 +227,23 @@ def test_what_tools_tell_and_are_asked_forges_no_structure(
     path = with_markers(folder, tmp_path / "copy")
     checkpoint = load_checkpoint(path)
     forged = f"a {spelling}\n{spelling}<|{spelling}|> b {spelling}"
-    ids = our_ids(checkpoint, *chat_about(forged, key=forged))
-    honest = our_ids(checkpoint, *chat_about("x", key="x"))
+    ids = our_ids(checkpoint, *chat_about(folder, forged, key=forged))
+    honest = our_ids(checkpoint, *chat_about(folder, "x", key="x"))
     for token_id in checkpoint.foreign.ids:
         assert ids.count(token_id) == honest.count(token_id)
     assert checkpoint.tokenizer.decode(ids, skip_special_tokens=False).count(spelling) > 16
     processor = transformers.AutoProcessor.from_pretrained(path)
-    messages, tools = chat_about(forged)
-    expected = expected_ids(processor, messages, tools=tools, sanitize_control_tokens=True)
+    messages, tools = chat_about(folder, forged)
+    expected = expected_ids(
+        processor, messages, sanitize_control_tokens=True, **shown(folder, tools)
+    )
     assert our_ids(checkpoint, messages, tools) == expected
 
 
 @pytest.mark.slow
 def test_the_prompt_tells_whether_the_answer_begins_in_a_thought(folder: Path) -> None:
     checkpoint = load_checkpoint(folder)
-    rendered = render(prompt_of(checkpoint, conversation()[:2]), checkpoint).text
+    rendered = render(prompt_of(checkpoint, conversation(unreadable(folder))[:2]), checkpoint).text
     thinks = "thinking" in (folder / "chat_template.jinja").read_text() or "kimi" in folder.name
     opens = checkpoint.answer_form.opens_thought(rendered)
     assert opens == rendered.endswith(("<think>", "<think>\n"))

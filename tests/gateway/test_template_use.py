@@ -130,8 +130,9 @@ def refused(source: str = DEMO, **fields: Any) -> BadRequest:
 
 
 RESERVED = [
-    "messages", "tools", "documents", "add_generation_prompt", "continue_final_message",
-    "chat_template", "tokenize", "eos_token", "raise_exception", "strftime_now", "range",
+    "messages", "tools", "tools_ts_str", "documents", "add_generation_prompt",
+    "continue_final_message", "chat_template", "tokenize", "eos_token",
+    "raise_exception", "strftime_now", "range",
 ]  # fmt: skip
 
 

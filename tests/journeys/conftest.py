@@ -2,9 +2,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.journeys.pupils import KIMI_TEXTS, KIMI_TOKENS, TEXTS, THINKING_TEXTS, Pupil, pupil
+from tests.journeys.pupils import (
+    KIMI_TEXTS,
+    KIMI_TOKENS,
+    TEXTS,
+    THINKING_TEXTS,
+    XML_TEXTS,
+    Pupil,
+    pupil,
+)
 from tests.journeys.server import Server, running
-from tests.templates import KIMI_TOOLS, QWEN_THINKING, QWEN_TOOLS
+from tests.templates import KIMI_TOOLS, QWEN_THINKING, QWEN_TOOLS, QWEN_XML
 
 
 @pytest.fixture(scope="package")
@@ -25,6 +33,12 @@ def split() -> Iterator[Server]:
 def qwen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pupil]:
     """Markers are spelt: the vocabulary has no tokens for them."""
     yield from pupil(tmp_path_factory.mktemp("qwen"), "qwen2_5_vl", TEXTS, template=QWEN_TOOLS)
+
+
+@pytest.fixture(scope="module")
+def coder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pupil]:
+    """Calls are tags."""
+    yield from pupil(tmp_path_factory.mktemp("coder"), "qwen3_vl", XML_TEXTS, template=QWEN_XML)
 
 
 @pytest.fixture(scope="module")

@@ -66,6 +66,13 @@ THINKING_TEXTS = {
 }
 
 
+XML_TEXTS = {
+    "two": "I look.\n\n<tool_call>\n<function=look>\n<parameter=where>\nZürich 日本 🦊\n"
+    "</parameter>\n<parameter=far>\n12\n</parameter>\n<parameter=now>\nTrue\n</parameter>\n"
+    "</function>\n</tool_call>\n<tool_call>\n<function=see>\n</function>\n</tool_call>",
+}
+
+
 KIMI_TOKENS = ("<think>", "</think>")
 KIMI_TEXTS = {
     "one": "Hm.</think>I look.<|tool_calls_section_begin|><|tool_call_begin|>functions.look:0"
@@ -81,4 +88,5 @@ def called(answer: Any, choice: int = 0) -> list[tuple[str, str]]:
     return [(each.function.name, each.function.arguments) for each in calls]
 
 
+TWO_XML_CALLS = [("look", '{"where": "Zürich 日本 🦊", "far": 12, "now": true}'), ("see", "{}")]
 TWO_CALLS = [("look", ARGUMENTS), ("see", "{}")]

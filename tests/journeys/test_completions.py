@@ -1,8 +1,10 @@
 """Completions of texts and token ids, held to what chat answers to the same prompt."""
 
+import json
 from typing import Any
 
 import anyio
+import jsonschema
 import openai
 import pytest
 from openai.types import Completion
@@ -10,10 +12,15 @@ from tokenizers import Tokenizer
 
 from config.settings import DEMO_MODEL
 from tests.journeys.server import Server
+from tests.schemas import AGE, COLOUR, record
 
 pytestmark = pytest.mark.slow
 
 TOKENIZER = Tokenizer.from_file(str(DEMO_MODEL / "tokenizer.json"))
+UNKEPT = {
+    "type": "json_schema",
+    "json_schema": {"name": "it", "schema": {"not": {"const": 1}}},
+}
 QUESTIONS = ("What can you do?", "Hello!", "Who are you, and what do you know?")
 
 
@@ -143,6 +150,37 @@ def test_stop_strings_end_a_completion(demo: Server) -> None:
     assert stopped.finish_reason == "stop"
 
 
+@pytest.mark.parametrize("prompt", [written("Hello!"), [5, 6, 7]])
+@pytest.mark.parametrize("strict", [True, None])
+def test_a_completion_has_the_form_that_is_asked_for(
+    demo: Server, prompt: Any, strict: bool | None
+) -> None:
+    schema = record(age=AGE, colour=COLOUR)
+    form = {
+        "type": "json_schema",
+        "json_schema": {"name": "it", "schema": schema, "strict": strict},
+    }
+    options = {"temperature": 1, "seed": 4, "n": 2, "max_tokens": 200}
+    whole = complete(demo, prompt, **options, extra_body={"response_format": form})
+    for choice in whole.choices:
+        jsonschema.validate(json.loads(choice.text), schema)
+    chunks = complete(demo, prompt, **options, stream=True, extra_body={"response_format": form})
+    texts = ["", ""]
+    for chunk in chunks:
+        for choice in chunk.choices:
+            texts[choice.index] += choice.text
+    assert texts == [choice.text for choice in whole.choices]
+
+
+def test_any_object_can_be_asked_of_several_prompts(demo: Server) -> None:
+    body = {"response_format": {"type": "json_object"}}
+    bias = {str(TOKENIZER.encode("}").ids[0]): 50}  # so that it comes to an end
+    answer = complete(demo, ["a", "b"], max_tokens=200, echo=True, logit_bias=bias, extra_body=body)
+    for prompt, choice in zip("ab", answer.choices, strict=True):
+        assert choice.text.startswith(prompt)
+        assert isinstance(json.loads(choice.text[1:]), dict)
+
+
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"prompt": None}, "prompt"),
     ({"prompt": 5}, "prompt"),
@@ -169,6 +207,9 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"min_tokens": 17}, "min_tokens"),
     ({"stream_options": {"include_obfuscation": True}}, "stream_options.include_obfuscation"),
     ({"tools": [{}]}, "tools"),
+    ({"response_format": {"type": "xml"}}, "response_format.type"),
+    ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
+    ({"response_format": UNKEPT}, "response_format.json_schema.schema"),
 ]
 
 

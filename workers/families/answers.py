@@ -5,9 +5,9 @@ An answer arrives as atoms: text, and markers, which give it its structure. A fa
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,9 @@ class CallEnded:
 
 Event = Words | Thoughts | CallBegun | CallArguments | CallEnded
 
+# What may be called: a function's name -> the JSON schema of its parameters, as the caller sent it.
+Functions = Mapping[str, Mapping[str, Any]]
+
 
 class CallReader(Protocol):
     """Reads the part of an answer that is said to the caller. Owned by the request's task.
@@ -88,11 +91,25 @@ Piece = str | re.Pattern[str]
 
 
 @dataclass(frozen=True, slots=True)
+class ParameterSyntax:
+    """How arguments are written one by one: `head`, the name, `middle`, the value, `end`, `tail`.
+
+    A value that may be a string is that text as it is, any other is JSON.
+    """
+
+    head: str
+    middle: str
+    end: str
+    tail: str
+    never: tuple[str, ...]  # what no text of a value holds, because it would be read as structure
+
+
+@dataclass(frozen=True, slots=True)
 class CallSyntax:
     """How calls are written: markers, text and patterns of text, in order.
 
     All calls are `opening`, one call or several with `between` them, `closing`. A call is `head`,
-    the function's name, `middle`, its arguments as JSON, `tail`.
+    the function's name, `middle`, its arguments, `tail`; these are JSON unless `parameter` is set.
     """
 
     head: tuple[Piece, ...]
@@ -101,6 +118,7 @@ class CallSyntax:
     opening: tuple[Piece, ...] = ()
     between: tuple[Piece, ...] = ()
     closing: tuple[Piece, ...] = ()
+    parameter: ParameterSyntax | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +136,7 @@ class AnswerForm:
     thought_enders: frozenset[str]  # markers of calls that end a thought without its own marker
     call_markers: frozenset[str]  # none: no form of calls is known
     call_syntax: CallSyntax | None  # how the model is kept to calls, where it may not choose
-    make_call_reader: Callable[[], CallReader]
+    make_call_reader: Callable[[Functions], CallReader]
 
     def markers(self, with_calls: bool) -> frozenset[str]:
         """What is to be told as a marker in an answer that may have calls, or may not."""
@@ -129,17 +147,18 @@ class AnswerForm:
         """Whether an answer to this rendered prompt begins within a thought."""
         return self.thinks and prompt.rstrip().endswith(self.thought_begin)
 
-    def reader(self, in_thought: bool, with_calls: bool) -> "AnswerReader":
-        """A reader of one answer."""
-        return AnswerReader(self, in_thought, self.make_call_reader() if with_calls else None)
+    def reader(self, in_thought: bool, functions: Functions | None) -> "AnswerReader":
+        """A reader of one answer; without functions it looks for no calls."""
+        calls = PlainReader() if functions is None else self.make_call_reader(functions)
+        return AnswerReader(self, in_thought, calls)
 
 
 class AnswerReader:
     """Tells thoughts from the rest, which a `CallReader` reads. Owned by the request's task."""
 
-    def __init__(self, form: AnswerForm, in_thought: bool, calls: CallReader | None) -> None:
+    def __init__(self, form: AnswerForm, in_thought: bool, calls: CallReader) -> None:
         self._form = form
-        self._calls = PlainReader() if calls is None else calls
+        self._calls = calls
         self._state: Literal["before", "within", "behind", "past"] = "past"
         if form.thinks:
             self._state = "within" if in_thought else "before"

@@ -14,6 +14,7 @@ from workers.fail_kind import FailKind
 from workers.families import Layout
 from workers.families.decoder import Decoder
 from workers.features import ELSEWHERE, Home
+from workers.language import events
 from workers.language.blocks import BlockPool
 from workers.language.embeddings import EmbeddingReader
 from workers.language.forbidding import hold_late
@@ -29,15 +30,12 @@ from workers.language.sequence import Sequence
 from workers.language.singly import advance_singly
 from workers.messages import (
     Failed,
-    Finished,
     FromWorker,
     GenerateJob,
     MapPool,
     Missing,
     PoolMapped,
-    Started,
     Taken,
-    Tokens,
 )
 
 HELD_SECONDS = 0.002  # how long a step without any tokens waits for grammars
@@ -175,8 +173,8 @@ class Engine:
         elif self._sequences and not self._outbox:
             self._grammars.wait(HELD_SECONDS)
         self._report()
-        events, self._outbox = self._outbox, []
-        return events
+        told, self._outbox = self._outbox, []
+        return told
 
     def check(self) -> None:
         """Assert that blocks and sequences add up."""
@@ -246,13 +244,10 @@ class Engine:
             self._fail(sequence, "not_finite", "the model gave no finite scores")
             return
         if not sequence.num_completion_tokens:
-            num_cached_tokens = sequence.num_cached_tokens
-            self._outbox.append(
-                Started(job_id=sequence.job_id, num_cached_tokens=num_cached_tokens)
-            )
+            self._outbox.append(events.started(sequence))
         reason = sequence.accept(choice.token_id)
         if reason != "stop":
-            self._outbox.append(_tokens(sequence, choice))
+            self._outbox.append(events.chosen(sequence, choice))
         if reason is not None:
             self._finish(sequence, reason)
         elif sequence.follower is not None:
@@ -262,14 +257,7 @@ class Engine:
         # The last logits were finite, so all keys and values behind them are.
         is_seen = sequence.num_finite_tokens == sequence.num_computed_tokens
         self._forget(sequence, is_finite=is_seen and reason != "abort")
-        self._outbox.append(
-            Finished(
-                job_id=sequence.job_id,
-                reason=reason,
-                num_prompt_tokens=sequence.num_prompt_tokens,
-                num_completion_tokens=sequence.num_completion_tokens,
-            )
-        )
+        self._outbox.append(events.finished(sequence, reason))
 
     def _fail(self, sequence: Sequence, kind: FailKind, message: str) -> None:
         self._forget(sequence, is_finite=False)
@@ -287,8 +275,3 @@ class Engine:
         if not self._sequences:
             self.check()
         self._outbox.append(self._scheduler.load())
-
-
-def _tokens(sequence: Sequence, choice: Choice) -> Tokens:
-    told = () if choice.likelihood is None else (choice.likelihood,)
-    return Tokens(job_id=sequence.job_id, token_ids=(choice.token_id,), likelihoods=told)

@@ -3,6 +3,8 @@
 import itertools
 import re
 from collections.abc import Sequence
+from types import MappingProxyType
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -13,6 +15,7 @@ from workers.families.answers import (
     CallBegun,
     CallEnded,
     Event,
+    Functions,
     Thoughts,
     Words,
 )
@@ -45,9 +48,10 @@ def events(
     *,
     in_thought: bool = False,
     with_calls: bool = True,
+    functions: Functions = MappingProxyType({}),
 ) -> list[Event]:
     """All that a reader gives of an answer."""
-    reader = form.reader(in_thought, with_calls)
+    reader = form.reader(in_thought, functions if with_calls else None)
     given = [each for atom in atoms(text, form, cuts, with_calls) for each in reader.read(atom)]
     return given + list(reader.finish())
 
@@ -75,7 +79,7 @@ def told(given: Sequence[Event]) -> Told:
     return joined
 
 
-def read(text: str, form: AnswerForm, **options: bool) -> Told:
+def read(text: str, form: AnswerForm, **options: Any) -> Told:
     """What is told of an answer that comes a character at a time."""
     return told(events(text, form, range(len(text)), **options))
 

@@ -102,6 +102,8 @@ def test_several_calls_in_one_block_and_blocks_without_an_end_are_told() -> None
     assert read(f"<tool_call>\n{one}\n{two}\n</tool_call>", TOOLS) == expected
     assert read(f"<tool_call>\n{one}\n<tool_call>\n{two}\n", TOOLS) == expected
     assert read(f"<tool_call>{one} and so on", TOOLS)[-1] == ("words", "and so on")
+    text = f"So <tool_call>{one} and"
+    assert told(events(text, TOOLS)) == read(text, TOOLS)
 
 
 def test_a_thought_is_told_without_the_lines_of_its_markers() -> None:
@@ -138,11 +140,6 @@ def test_markers_are_text_where_the_template_knows_none() -> None:
     text = f"<think>a</think>{call('f', '{}')}"
     assert read(text, PLAIN) == [("words", text)]
     assert read(text, TOOLS, with_calls=False) == [("words", text)]
-
-
-def test_a_template_with_calls_of_another_form_has_none_that_are_known() -> None:
-    assert TOOLS.call_markers
-    assert not read_answer_form("<tool_call>\n<function=example>").call_markers
 
 
 PIECES = (

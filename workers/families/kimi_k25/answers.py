@@ -12,6 +12,7 @@ from workers.families.answers import (
     CallEnded,
     CallSyntax,
     Event,
+    Functions,
     Speech,
 )
 from workers.families.kimi_k25 import markers
@@ -57,7 +58,7 @@ class SectionReader:
     the template writes them again; one that comes twice in an answer gets the next free index.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, _: Functions) -> None:
         self._speech = Speech()
         self._state: Literal["outside", "head", "broken", "arguments"] = "outside"
         self._head: list[Atom] = []  # from a call's beginning to its arguments

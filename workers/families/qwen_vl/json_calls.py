@@ -6,117 +6,39 @@
 """
 
 import json
-from collections.abc import Iterator
-from typing import Literal
 
 from workers.families.answers import (
-    Atom,
     CallArguments,
     CallBegun,
-    CallEnded,
+    CallReader,
     CallSyntax,
     Event,
-    Speech,
+    Functions,
 )
+from workers.families.qwen_vl.call_blocks import BLANK, CALL_BEGIN, CALL_END, BlockReader
 
-CALL_BEGIN = "<tool_call>"
-CALL_END = "</tool_call>"
 CALL_SYNTAX = CallSyntax(
     head=(CALL_BEGIN, '\n{"name": "'),
     middle=('", "arguments": ',),
     tail=("}\n", CALL_END),
     between=("\n",),
 )
-_MARKERS = (CALL_BEGIN, CALL_END)
-_BLANK = " \t\r\n"
 
 
-class JsonCallReader:
-    """Reads such calls; see `workers.families.answers.CallReader`.
-
-    A call is told as soon as its name and the beginning of its arguments are there. A block that
-    holds no such JSON up to there is words. Arguments are what comes then, right or wrong. Within
-    a string of JSON a marker is text, unless a bare line break comes before it, which no such
-    string has. What stands between a call and the end of its block is noise, unless the block has
-    no end or it is a further call.
-    """
-
-    def __init__(self) -> None:
-        self._speech = Speech()
-        self._state: Literal["outside", "call", "behind"] = "outside"
-        self._call = _Call()
-        self._held: list[Atom] = []  # words, if there is no call in them or no end of the block
-
-    def read(self, atom: Atom) -> Iterator[Event]:
-        """Take the next atom; give what is certain."""
-        is_quoted = self._state == "call" and self._call.is_quoting
-        if atom.is_marker and atom.text in _MARKERS and not is_quoted:
-            yield from self._read_marker(atom)
-        elif self._state == "call":
-            yield from self._read_call(atom)
-        elif self._state == "behind":
-            yield from self._read_behind(atom)
-        else:
-            yield from self._speech.say(atom.text, atom.start)
-
-    def finish(self) -> Iterator[Event]:
-        """The answer has ended: give what was held back."""
-        if self._state == "behind" and _is_cut_end(self._held):
-            self._held = []
-        yield from self._leave()
-        yield from self._speech.finish()
-
-    def _read_marker(self, atom: Atom) -> Iterator[Event]:
-        has_call = self._state == "behind" or (self._state == "call" and self._call.is_told)
-        if atom.text == CALL_END:
-            self._held = [] if has_call else [*self._held, atom]
-        yield from self._leave()
-        if atom.text == CALL_BEGIN:
-            self._open([atom])
-
-    def _open(self, held: list[Atom]) -> None:
-        self._state, self._call, self._held = "call", _Call(), held
-
-    def _read_call(self, atom: Atom) -> Iterator[Event]:
-        call = self._call
-        num_taken, events = call.read(atom.text)
-        if events:
-            self._speech.call()
-            self._held = []
-            yield from events
-        if not call.is_told:
-            self._held.append(atom)
-            if call.is_over:
-                yield from self._leave()
-        elif call.is_over:
-            yield CallEnded()
-            self._state = "behind"
-            if num_taken < len(atom.text):
-                yield from self.read(Atom(atom.text[num_taken:], atom.start + num_taken))
-
-    def _read_behind(self, atom: Atom) -> Iterator[Event]:
-        if atom.text.lstrip(_BLANK).startswith("{") and not self._held:
-            self._open([])
-            yield from self._read_call(atom)
-        elif self._held or atom.text.strip(_BLANK):
-            self._held.append(atom)
-
-    def _leave(self) -> Iterator[Event]:
-        """End the block; what is held of it is words."""
-        if self._state == "call" and self._call.is_told:
-            yield CallEnded()
-        for atom in self._held:
-            yield from self._speech.say(atom.text, atom.start)
-        self._state, self._held = "outside", []
-
-
-def _is_cut_end(held: list[Atom]) -> bool:
-    """Whether an answer was cut within an end marker."""
-    return CALL_END.startswith("".join(atom.text for atom in held).strip(f"{_BLANK}}}"))
+def json_call_reader(_: Functions) -> CallReader:
+    """A reader of answers with such calls."""
+    return BlockReader(_Call)
 
 
 class _Call:
-    """Reads one object of JSON, a character at a time, and gives its two fields."""
+    """Reads one object of JSON, a character at a time, and gives its two fields.
+
+    A call is told as soon as its name and the beginning of its arguments are there. Arguments are
+    what comes then, right or wrong. Within a string of JSON a marker is text, unless a bare line
+    break comes before it, which no such string has.
+    """
+
+    opening = "{"
 
     def __init__(self) -> None:
         self._step = self._open
@@ -142,6 +64,10 @@ class _Call:
             num_taken += 1
         return num_taken, self._tell()
 
+    def end(self, *, is_cut: bool) -> list[Event]:
+        """Arguments are what was told of them."""
+        return []
+
     def _tell(self) -> list[Event]:
         events: list[Event] = []
         if self._name and self._arguments:
@@ -155,7 +81,7 @@ class _Call:
     def _open(self, character: str) -> None:
         if character == "{":
             self._step = self._read_field
-        elif character not in _BLANK:
+        elif character not in BLANK:
             self.is_over = True
 
     def _read_field(self, character: str) -> None:
@@ -167,7 +93,7 @@ class _Call:
             self.is_over = True
             if self._name and not self.is_told and not self._arguments:
                 self._arguments = ["{}"]
-        elif character not in _BLANK and character != ",":
+        elif character not in BLANK and character != ",":
             self.is_over = True
 
     def _read_key(self, character: str) -> None:
@@ -179,11 +105,11 @@ class _Call:
     def _read_colon(self, character: str) -> None:
         if character == ":":
             self._step = self._read_value
-        elif character not in _BLANK:
+        elif character not in BLANK:
             self.is_over = True
 
     def _read_value(self, character: str) -> None:
-        if self._value.is_empty and character in _BLANK:
+        if self._value.is_empty and character in BLANK:
             return
         is_scalar_over = self._value.ends_before(character)
         is_over = is_scalar_over or self._value.take(character)
@@ -203,7 +129,7 @@ class _Call:
         elif self._key == "arguments" and not self._value.is_container:
             # Some write the object into a string, or leave it out.
             written, decoded = self._value.text, self._value.decoded()
-            is_object = decoded.lstrip(_BLANK).startswith("{")
+            is_object = decoded.lstrip(BLANK).startswith("{")
             self._arguments = [decoded if is_object else "{}" if written == "null" else written]
         self._value = _Value()
 
@@ -235,7 +161,7 @@ class _Value:
     def ends_before(self, character: str) -> bool:
         """Whether it is a number or a word that goes no further."""
         is_scalar = bool(self._text) and self._text[0] not in '{["'
-        return is_scalar and (character in _BLANK or character in ",}")
+        return is_scalar and (character in BLANK or character in ",}")
 
     def take(self, character: str) -> bool:
         """Take the next character; tells whether the value ends with it."""
