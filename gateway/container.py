@@ -31,7 +31,7 @@ _PNG_PIXEL_EXTRAS = (b"tRNS", b"acTL", b"fcTL", b"fdAT")
 _EXIF = b"eXIf"
 _TIFF_TEXT_TYPES = (1, 2, 6, 7)
 _ORIENTATION = 0x0112
-_SHORT = 3
+_INTEGERS = {3: "H", 4: "I"}  # types of TIFF, and how struct has them
 # The next marker that has a length: no stuffed or fill byte, no restart or other bare marker.
 _NEXT_MARKER = re.compile(rb"\xff[^\x00\x01\xd0-\xd7\xff]")
 
@@ -92,11 +92,14 @@ def _has_plain_colours(frame: bytes, is_untransformed: bool) -> bool:
 
 
 def find_png_exif(data: bytes) -> bytes:
-    """The content of a PNG's eXIf chunk, wherever it stands; empty without one."""
-    contents = (
+    """The content of a PNG's eXIf chunk, wherever it stands; empty without one.
+
+    There should be one. Of several the last counts, as the library has it.
+    """
+    contents = [
         data[start + 8 : end - 4] for kind, start, end in _png_chunks(data) if kind == _EXIF
-    )
-    return next(contents, b"")
+    ]
+    return contents[-1] if contents else b""
 
 
 def strip_png(data: bytes) -> bytes:
@@ -163,12 +166,17 @@ def check_tiff(data: bytes) -> None:
 
 
 def read_orientation(exif: bytes) -> int:
-    """The orientation that an EXIF block tells, 1 to 8; 1 when it tells none."""
+    """The orientation that an EXIF block tells, 1 to 8; 1 when it tells none.
+
+    It should be one number of 16 bits. As the library does, take one of 32 bits too, and the first
+    of two.
+    """
     exif = exif.removeprefix(b"Exif\0\0")
     order = ">" if exif[:2] == b"MM" else "<"
     for tag, kind, count, value in _directory(exif):
-        if tag == _ORIENTATION and kind == _SHORT and count == 1:
-            number = int(struct.unpack_from(order + "H", value)[0])
+        form = order + _INTEGERS.get(kind, "")  # of no size where it is no number
+        if tag == _ORIENTATION and 0 < count * struct.calcsize(form) <= len(value):
+            number = int(struct.unpack_from(form, value)[0])
             return number if 1 <= number <= 8 else 1
     return 1
 

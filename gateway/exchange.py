@@ -17,6 +17,7 @@ from gateway.ended import Ended
 from gateway.errors import BodyTimeout, BodyTooLarge, NotReady, ServeError
 from gateway.ignored import IGNORED_HEADER, name_ignored
 from gateway.limits import account_of
+from gateway.panic import name_panics
 from gateway.prompt import Prompt
 from gateway.replies import EventStream, error_response, json_response
 from gateway.request_id import request_id_of
@@ -61,7 +62,8 @@ class Exchange(ABC):
     async def _run_to_its_end(self) -> tuple[int, str]:
         """Status and error code, which is empty where there was no error."""
         try:
-            await self._run_until_gone()
+            with name_panics():
+                await self._run_until_gone()
         except ServeError as error:
             await self._fail(error)
             return error.status, error.code

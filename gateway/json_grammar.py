@@ -8,6 +8,8 @@ import orjson
 from llguidance import LLMatcher, LLParserLimits
 
 from gateway.errors import BadRequest
+from gateway.panic import LibraryPanic, name_panics
+from gateway.schema_numbers import reason_against
 
 # Else the library forces one way to cut what must come into tokens, and asks a tokenizer for it.
 OPTIONS = '%llguidance {"no_forcing": true}\n'
@@ -32,8 +34,10 @@ def schema_rule(schema: dict[str, Any], param: str, *, is_strict: bool = True) -
     Unless it `is_strict`, keywords that the library does not know are left out.
 
     Raises:
-        BadRequest: the schema is too large, or too deep.
+        BadRequest: the schema is too large, too deep, or has numbers that are too much.
     """
+    if reason := reason_against(schema):
+        raise BadRequest(f"{param}: {reason}", param=param, code="invalid_schema")
     # The key is the library's own; a caller's value for it is dropped.
     options = {"x-guidance": {"whitespace_pattern": _SPACE, "lenient": not is_strict}}
     try:
@@ -54,13 +58,22 @@ def check_rule(rule: SchemaRule) -> None:
     Raises:
         BadRequest: the library cannot take it; the message says why.
     """
-    text = f"{OPTIONS}start: {rule.text}\n"
-    limits = LLParserLimits(verbose_errors=False)
-    is_refused, reasons = LLMatcher.validate_grammar_with_warnings(text, limits=limits)
-    if is_refused:
-        reason = " ".join(_POSITION.sub("", reasons[0]).split())[:_MAX_REASON_CHARACTERS]
+    if reason := _why_refused(f"{OPTIONS}start: {rule.text}\n"):
         raise BadRequest(
             f"{rule.param}: no answer can be kept to this schema: {reason}",
             param=rule.param,
             code="invalid_schema",
         )
+
+
+def _why_refused(grammar: str) -> str:
+    """The library's reason, cut to what may be told; empty if it takes the grammar."""
+    limits = LLParserLimits(verbose_errors=False)
+    try:
+        with name_panics():  # as over a long word whose letters take several bytes
+            is_refused, reasons = LLMatcher.validate_grammar_with_warnings(grammar, limits=limits)
+    except LibraryPanic:
+        return "it cannot be read"
+    if not is_refused:
+        return ""
+    return " ".join(_POSITION.sub("", reasons[0]).split())[:_MAX_REASON_CHARACTERS]

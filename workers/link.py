@@ -13,7 +13,7 @@ from typing import cast
 import msgspec
 
 from workers.messages import FromWorker, ToWorker
-from workers.wire import FrameTooLong, Splitter, pack
+from workers.wire import FrameTooLong, NotUnderstood, Splitter, pack, unpack
 
 OUTBOX_BYTES = 32 << 20
 ROOT = Path(__file__).resolve().parent.parent
@@ -111,8 +111,8 @@ class Link(asyncio.Protocol):
         """Called by the event loop; what cannot be understood ends the worker."""
         try:
             for body in self._splitter.feed(data):
-                self._receive(self._decoder.decode(body))
-        except (FrameTooLong, msgspec.DecodeError) as error:
+                self._receive(unpack(body, self._decoder))
+        except (FrameTooLong, NotUnderstood) as error:
             self.fault = f"sent a broken frame: {error}"
             self._transport.abort()  # which ends the process, see wait_end
 

@@ -6,7 +6,7 @@ import select
 import socket
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -17,9 +17,15 @@ MAX_FRAME_BYTES = 16 << 20  # a prompt of a million tokens takes a quarter of it
 MAX_BACKLOG_BYTES = 4 << 20
 _CHUNK_BYTES = 256 << 10
 
+Message = TypeVar("Message")
+
 
 class FrameTooLong(Exception):
     """A frame above MAX_FRAME_BYTES; if it was read, nothing behind it can be trusted."""
+
+
+class NotUnderstood(Exception):
+    """The body of a frame is no message; those of other frames may be."""
 
 
 def pack(message: Frame) -> bytes:
@@ -31,6 +37,18 @@ def pack(message: Frame) -> bytes:
     body = msgspec.msgpack.encode(message)
     _check_length(len(body))
     return len(body).to_bytes(HEADER_BYTES, "big") + body
+
+
+def unpack(body: bytes, decoder: msgspec.msgpack.Decoder[Message]) -> Message:
+    """The message that is the body of a frame.
+
+    Raises:
+        NotUnderstood: it is none of those that the decoder knows.
+    """
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, RecursionError) as error:  # the latter where it lies too deep
+        raise NotUnderstood(str(error)) from error
 
 
 def _check_length(num_bytes: int) -> None:
@@ -161,8 +179,8 @@ class Channel:
 def job_id_of(body: bytes) -> str | None:
     """The job that a message is about, found even when the message itself is not understood."""
     try:
-        content: Any = msgspec.msgpack.decode(body)
-    except msgspec.DecodeError:
+        content: Any = unpack(body, msgspec.msgpack.Decoder())
+    except NotUnderstood:
         return None
     job_id = content.get("job_id") if isinstance(content, dict) else None
     return job_id if isinstance(job_id, str) else None

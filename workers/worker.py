@@ -25,7 +25,7 @@ from workers.messages import (
     ToWorker,
 )
 from workers.stage import Answering, Job, Stage
-from workers.wire import Channel, job_id_of
+from workers.wire import Channel, NotUnderstood, job_id_of, unpack
 
 MAX_FAULTS_IN_A_ROW = 3
 STATS_SECONDS = 1.0
@@ -88,8 +88,8 @@ class Worker:
     def _take_in(self, bodies: list[bytes]) -> None:
         for body in bodies:
             try:
-                message = self._decoder.decode(body)
-            except msgspec.DecodeError as error:
+                message = unpack(body, self._decoder)
+            except NotUnderstood as error:
                 logger.error("a message was not understood: %s", error)
                 self._refuse(job_id_of(body), "the worker did not understand the job")
             else:

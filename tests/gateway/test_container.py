@@ -4,6 +4,7 @@ import struct
 import time
 
 import pytest
+from PIL import Image
 
 from gateway.container import (
     MAX_GIF_BLOCKS,
@@ -162,6 +163,28 @@ def test_a_tiff_tag_of_too_many_values_is_refused() -> None:
 @pytest.mark.parametrize("value", range(1, 9))
 def test_every_orientation_is_read(value: int) -> None:
     assert read_orientation(orientation(value)) == value
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "value", "read"),
+    [
+        (1, 1, b"\x06\0\0\0", 1),  # a byte
+        (3, 2, b"\0\x06\0\x02", 6),  # numbers of 16 bits
+        (4, 1, b"\0\0\0\x06", 6),  # of 32 bits
+        (3, 0, b"\0\x06\0\0", 1),
+        (2, 1, b"6\0\0\0", 1),  # letters
+        (4, 1, b"\0\1\0\x06", 1),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Metadata Warning")
+def test_an_orientation_in_an_odd_form_is_read_as_the_library_reads_it(
+    kind: int, count: int, value: bytes, read: int
+) -> None:
+    exif = b"MM\0*" + struct.pack(">IHHHI", 8, 1, 0x0112, kind, count) + value + bytes(4)
+    theirs = Image.Exif()
+    theirs.load(exif)
+    assert read_orientation(exif) == read
+    assert theirs.get(0x0112) in ((read,) if read != 1 else (None, b"\x06", "6", 0x10006))
 
 
 def test_both_byte_orders_of_an_exif_block_are_read() -> None:

@@ -151,3 +151,17 @@ async def test_an_error_that_nobody_reads_is_not_waited_for(
 ) -> None:
     monkeypatch.setattr(exchange, "_LAST_WORDS_SECONDS", 0.05)
     await Client(b"x" * 2000, reads=False).talk_to(services(max_body_bytes=1024))
+
+
+async def test_a_panic_of_a_library_is_a_fault_with_a_body_and_frees_the_place() -> None:
+    class PanicException(BaseException):
+        """As the bindings of Rust make it."""
+
+    def panic(_: bytes) -> Prompt:
+        raise PanicException("index out of bounds")
+
+    gateway, client = services(), Client(b"{}", whole=True)
+    with mock.patch.object(ChatTalk, "read", staticmethod(panic)):
+        await client.talk_to(gateway)
+    assert client.outcome == (500, "internal_error")
+    assert gateway.admission.num_running == 0

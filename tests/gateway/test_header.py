@@ -1,5 +1,6 @@
 """What files say about themselves, honest and not, before any pixel is decoded."""
 
+import io
 import random
 import struct
 import subprocess
@@ -7,6 +8,7 @@ import sys
 import zlib
 
 import pytest
+from PIL import Image
 
 from config.settings import ImageSettings
 from gateway.errors import ImageRejected, ImageTooLarge
@@ -106,6 +108,14 @@ def test_the_displayed_size_follows_the_orientation(form: str, value: int) -> No
 def test_the_orientation_of_a_png_counts_wherever_it_stands(place: bytes) -> None:
     chunk = png_chunk(b"eXIf", orientation(6).removeprefix(b"Exif\0\0"))
     assert header(png_with(chunk, place)).displayed_size == (61, 45)
+
+
+def test_of_two_orientations_in_a_png_the_last_counts_as_for_the_library() -> None:
+    empty, told = (png_chunk(b"eXIf", each) for each in (b"", orientation(6)[6:]))
+    for chunks, value in ((empty + told, 6), (told + png_chunk(b"eXIf", orientation(3)[6:]), 3)):
+        data = png_with(chunks)
+        assert header(data).orientation == value
+        assert Image.open(io.BytesIO(data)).getexif()[0x0112] == value
 
 
 def test_width_and_height_are_as_stored() -> None:

@@ -93,7 +93,8 @@ def test_both_roles_share_one_loop(peer: Peer) -> None:
 def test_message_that_is_not_understood_ends_its_job_and_nothing_else(peer: Peer) -> None:
     start_both(peer)
     wrong = msgspec.msgpack.encode({"type": "GenerateJob", "job_id": "wrong", "token_ids": 5})
-    for body in (b"\xc1\xc1", b"", wrong):
+    too_deep = b"\x81\xa1a" * 2000 + b"\xc0"  # objects within objects
+    for body in (b"\xc1\xc1", b"", too_deep, wrong):
         peer.send(len(body).to_bytes(4, "big"), body)
     peer.send(pack(prompt_job("good", [4])))
     end = peer.next()
