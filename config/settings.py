@@ -13,7 +13,7 @@ from config.domains import parse_domains
 from config.limits import ClientSettings, LimitSettings
 from config.logs import LogFormat
 from config.section import Section
-from config.traces import add_endpoint, check_endpoint
+from config.traces import add_endpoint, check_endpoint, without_password
 from config.workers import WorkerSpec, parse_workers
 
 PREFIX = "FOVEA_"
@@ -287,4 +287,5 @@ def load_settings(environment: Mapping[str, str]) -> Settings:
         first = error.errors()[0]
         name = variable(str(first["loc"][-1]))
         reason = first["msg"].removeprefix("Value error, ")
-        raise SettingsError(f"{name}={environment[name]!r}: {reason}") from error
+        told = without_password(environment[name])
+        raise SettingsError(f"{name}={told!r}: {reason}") from error

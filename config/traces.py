@@ -1,5 +1,6 @@
 """Where traces go: the FOVEA_ variable, or else what OpenTelemetry's own variables say."""
 
+import re
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
@@ -7,6 +8,7 @@ ENDPOINT = "FOVEA_TRACES_ENDPOINT"
 _TRACES = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 _ALL = "OTEL_EXPORTER_OTLP_ENDPOINT"
 _PATH = "/v1/traces"
+_CREDENTIALS = re.compile(r"//[^/\s]*@")
 
 
 def add_endpoint(environment: Mapping[str, str]) -> dict[str, str]:
@@ -15,6 +17,11 @@ def add_endpoint(environment: Mapping[str, str]) -> dict[str, str]:
     if not found and environment.get(_ALL):
         found = environment[_ALL].rstrip("/") + _PATH
     return {**environment, ENDPOINT: found}
+
+
+def without_password(text: str) -> str:
+    """The text, with dots for what stands before the host of an address in it."""
+    return _CREDENTIALS.sub("//...@", text)
 
 
 def check_endpoint(text: str) -> str:

@@ -9,13 +9,13 @@ import uvloop
 
 from config.logs import set_up_logs
 from config.settings import Settings, SettingsError, load_settings
-from gateway.doctor import examine, report
-from gateway.keys import KeyFileError, new_key
-from gateway.listing import settings_listing
-from gateway.memory import share_one_heap
+from gateway.edge.keys import KeyFileError, new_key
+from gateway.edge.sockets import StartError, listen
 from gateway.server import serve
-from gateway.sockets import StartError, listen
-from gateway.versions import VersionError, check_torch_pair
+from gateway.start.doctor import examine, report
+from gateway.start.listing import settings_listing
+from gateway.start.memory import share_one_heap
+from gateway.start.versions import VersionError, check_torch_pair
 from workers.families import UnsupportedCheckpoint
 from workers.pool import WorkerStartError
 

@@ -9,17 +9,17 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
-from gateway import openapi
-from gateway.chat import ChatTalk
-from gateway.completions import CompletionTalk
 from gateway.exchange import Exchange
 from gateway.generation import Generation
-from gateway.models import Models
-from gateway.replies import json_response
-from gateway.responses_talk import ResponseTalk
+from gateway.routes.chat import ChatTalk
+from gateway.routes.completions import CompletionTalk
+from gateway.routes.models import Models
+from gateway.routes.replies import json_response
+from gateway.routes.responses_talk import ResponseTalk
+from gateway.routes.tokenize import Counting, CountLanguage, Spelling, SpellLanguage
+from gateway.schemas import openapi
 from gateway.services import Services
 from gateway.talk import Desk, Language
-from gateway.tokenize import Counting, CountLanguage, Spelling, SpellLanguage
 
 Spoken = TypeVar("Spoken", bound=Language)
 

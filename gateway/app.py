@@ -9,10 +9,10 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from gateway.api import routes
+from gateway.edge.gate import Gate
+from gateway.edge.request_id import RequestId
 from gateway.errors import BadRequest, ServeError, UnknownRoute, WrongMethod
-from gateway.gate import Gate
-from gateway.replies import error_response
-from gateway.request_id import RequestId
+from gateway.routes.replies import error_response
 from gateway.services import Services
 
 log = logging.getLogger(__name__)

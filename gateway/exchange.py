@@ -12,18 +12,18 @@ import anyio
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
-from gateway.admit import Permit
-from gateway.ended import Ended
+from gateway.answers.sse import Usage
+from gateway.edge.admit import Permit
+from gateway.edge.limits import account_of
+from gateway.edge.request_id import request_id_of
 from gateway.errors import BodyTimeout, BodyTooLarge, NotReady, ServeError
-from gateway.ignored import IGNORED_HEADER, name_ignored
-from gateway.limits import account_of
+from gateway.observe.ended import Ended
+from gateway.observe.timeline import Timeline, keep_timeline
 from gateway.panic import name_panics
-from gateway.prompt import Prompt
-from gateway.replies import EventStream, error_response, json_response
-from gateway.request_id import request_id_of
-from gateway.sse import Usage
+from gateway.prompts.prompt import Prompt
+from gateway.routes.replies import EventStream, error_response, json_response
+from gateway.schemas.ignored import IGNORED_HEADER, name_ignored
 from gateway.talk import Asked, Desk, Language
-from gateway.timeline import Timeline, keep_timeline
 
 log = logging.getLogger(__name__)
 

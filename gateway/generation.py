@@ -9,13 +9,13 @@ from functools import partial
 import anyio
 from starlette.types import Receive, Scope, Send
 
-from gateway.admit import Permit
-from gateway.answer import Answers, Piece
+from gateway.answers.answer import Answers, Piece
+from gateway.edge.admit import Permit
 from gateway.errors import DeadlinePassed, ServeError, error_body
 from gateway.exchange import Exchange
 from gateway.flow import together
+from gateway.jobs.retry import Tries
 from gateway.journey import Journey
-from gateway.retry import Tries
 from gateway.talk import Asked, Desk, Talk
 
 

@@ -6,22 +6,22 @@ from dataclasses import replace
 
 import anyio.to_thread
 
-from gateway.admit import Permit
-from gateway.answer import Answer, Started
+from gateway.answers.answer import Answer, Started
+from gateway.edge.admit import Permit
+from gateway.encoding.flight import Picture
+from gateway.encoding.names import Shown, image_not_kept
+from gateway.encoding.place import ImageTask
 from gateway.errors import ImageRejected
-from gateway.fetch import SourceImage
-from gateway.flight import Picture
 from gateway.flow import together
-from gateway.grammar import check_grammar
-from gateway.header import ImageHeader, read_header
-from gateway.identity import FILE, source_digest
-from gateway.names import Shown, image_not_kept
+from gateway.images.fetch import SourceImage
+from gateway.images.header import ImageHeader, read_header
+from gateway.images.identity import FILE, source_digest
+from gateway.images.tensors import TensorHeader, check_tensors, read_tensors
 from gateway.offer import Offer
-from gateway.place import ImageTask
-from gateway.prompt import ImageRef, Prompt
+from gateway.prompts.prompt import ImageRef, Prompt
+from gateway.prompts.text import PromptTokens, build, refuse_hopeless
 from gateway.services import Services
-from gateway.tensors import TensorHeader, check_tensors, read_tensors
-from gateway.text import PromptTokens, build, refuse_hopeless
+from gateway.structured.grammar import check_grammar
 from workers.families import ImageShapeError
 from workers.families.plan import ImagePlan
 

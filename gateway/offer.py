@@ -11,16 +11,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import takewhile
 
-from gateway.embeddings import Entry
-from gateway.flight import Picture
-from gateway.lease import Share
-from gateway.place import choose_engine
-from gateway.prompt import Prompt
-from gateway.sampling import for_choice
+from gateway.encoding.embeddings import Entry
+from gateway.encoding.flight import Picture
+from gateway.encoding.lease import Share
+from gateway.encoding.place import choose_engine
+from gateway.encoding.traces import Trace
+from gateway.jobs.ticket import Ticket
+from gateway.prompts.prompt import Prompt
+from gateway.prompts.sampling import for_choice
+from gateway.prompts.text import PromptTokens
 from gateway.services import Services
-from gateway.text import PromptTokens
-from gateway.ticket import Ticket
-from gateway.traces import Trace
 from workers.messages import GenerateJob, Span
 
 Hopes = Mapping[bytes, Trace]  # images to offer without embeddings, by source digest

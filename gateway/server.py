@@ -15,28 +15,28 @@ import uvicorn
 
 from config.settings import ServerSettings, Settings
 from config.workers import WorkerSpec
-from gateway.admit import Admission
 from gateway.app import build_app
-from gateway.checkpoint import load_checkpoint
-from gateway.decode_pool import DecodePool
-from gateway.dispatch import Dispatcher
-from gateway.embeddings import EmbeddingStore
-from gateway.encode import Encoder
-from gateway.fetch import Fetcher
-from gateway.flight import Payloads, Pilot
-from gateway.header import set_up_pillow
-from gateway.key_ring import KeyRing
-from gateway.keys import KeyFileError
-from gateway.metrics import Metrics
-from gateway.payload import PayloadRule, image_backend
-from gateway.preflight import check_context, check_devices, open_spans
-from gateway.progress import LoadProgress
-from gateway.protocol import ClientLimits, Http1
+from gateway.edge.admit import Admission
+from gateway.edge.key_ring import KeyRing
+from gateway.edge.keys import KeyFileError
+from gateway.edge.protocol import ClientLimits, Http1
+from gateway.edge.sockets import StartError, allow_many_files, url_of
+from gateway.encoding.embeddings import EmbeddingStore
+from gateway.encoding.encode import Encoder
+from gateway.encoding.flight import Payloads, Pilot
+from gateway.encoding.payload import PayloadRule, image_backend
+from gateway.encoding.traces import MAX_TRACES, TraceBook
+from gateway.images.decode_pool import DecodePool
+from gateway.images.fetch import Fetcher
+from gateway.images.header import set_up_pillow
+from gateway.jobs.dispatch import Dispatcher
+from gateway.observe.metrics import Metrics
+from gateway.observe.serving_names import add_serving_names
+from gateway.prompts.checkpoint import load_checkpoint
 from gateway.services import Services
-from gateway.serving_names import add_serving_names
-from gateway.sockets import StartError, allow_many_files, url_of
-from gateway.traces import MAX_TRACES, TraceBook
-from gateway.weights import check_weights
+from gateway.start.preflight import check_context, check_devices, open_spans
+from gateway.start.progress import LoadProgress
+from gateway.start.weights import check_weights
 from workers.devices import can_reach, count_gpus
 from workers.messages import FromWorker, Loading, Ready, StartFailed
 from workers.pool import Pool
@@ -90,7 +90,7 @@ class Gateway:
         begun: float,
         make_payloads: Callable[[int], Payloads] = PayloadRule,
     ) -> None:
-        """`make_payloads` is given the family's bound of pixels, see `gateway.payload`."""
+        """`make_payloads` is given the family's bound of pixels, see `gateway.encoding.payload`."""
         self._settings = settings
         self._listener = listener
         self._begun = begun

@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING
 import anyio
 
 from config.settings import Settings
-from gateway.admit import Admission
-from gateway.checkpoint import Checkpoint
-from gateway.decode_pool import DecodePool
-from gateway.dispatch import Dispatcher
-from gateway.embeddings import EmbeddingStore
-from gateway.encode import Encoder
+from gateway.edge.admit import Admission
+from gateway.edge.key_ring import KeyRing
+from gateway.encoding.embeddings import EmbeddingStore
+from gateway.encoding.encode import Encoder
+from gateway.encoding.names import NameBook
+from gateway.encoding.traces import TraceBook
 from gateway.errors import NotReady
-from gateway.fetch import Fetcher
-from gateway.key_ring import KeyRing
-from gateway.metrics import Metrics
-from gateway.names import NameBook
-from gateway.revival import Revival
-from gateway.traces import TraceBook
+from gateway.images.decode_pool import DecodePool
+from gateway.images.fetch import Fetcher
+from gateway.jobs.dispatch import Dispatcher
+from gateway.jobs.revival import Revival
+from gateway.observe.metrics import Metrics
+from gateway.prompts.checkpoint import Checkpoint
 from workers.families.plan import Backend
 from workers.pool import Pool
 
 if TYPE_CHECKING:
-    from gateway.spans import Spans
+    from gateway.observe.spans import Spans
 
 
 @dataclass(slots=True)

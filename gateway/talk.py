@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from gateway.answer import Piece
+from gateway.answers.answer import Piece
+from gateway.answers.sse import Usage
 from gateway.errors import UnknownModel
-from gateway.prompt import Prompt, make_prompt
-from gateway.schema import ChatRequest
+from gateway.prompts.prompt import Prompt, make_prompt
+from gateway.schemas.schema import ChatRequest
 from gateway.services import Services
-from gateway.sse import Usage
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from gateway.listing import settings_table
+from gateway.start.listing import settings_table
 
 README = Path(__file__).parent.parent / "README.md"
 

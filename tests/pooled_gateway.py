@@ -9,8 +9,8 @@ import uvloop
 from config.logs import set_up_logs
 from config.settings import load_settings
 from config.workers import WorkerSpec
+from gateway.edge.sockets import listen
 from gateway.server import Gateway
-from gateway.sockets import listen
 from tests.pooled_worker import pooled_command
 from workers.pool import Pool, WorkerStartError
 

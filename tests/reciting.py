@@ -18,7 +18,7 @@ import torch
 import transformers
 from tokenizers import Tokenizer
 
-from gateway.letters import LETTERS
+from gateway.prompts.letters import LETTERS
 from tests.checkpoints import make_checkpoint
 
 VOCABULARY = 2048

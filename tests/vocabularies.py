@@ -9,8 +9,8 @@ from typing import Any
 import tiktoken
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
 
-from gateway.letters import BYTES
-from gateway.tiktoken_vocabulary import WORD_PATTERNS
+from gateway.prompts.letters import BYTES
+from gateway.prompts.tiktoken_vocabulary import WORD_PATTERNS
 from workers.families.kimi_k25 import markers
 
 Ranks = dict[bytes, int]

@@ -6,7 +6,7 @@ from collections.abc import Container, Sequence
 import numpy as np
 from tokenizers import Tokenizer
 
-from gateway.spelling import Speller
+from gateway.answers.spelling import Speller
 from workers.language.grammar import Fault, Follower, Grammars, Outlook
 from workers.messages import Vocabulary
 

@@ -14,8 +14,8 @@ from typing import Any, Generic, cast
 
 import msgspec
 
-from gateway.dispatch import Dispatcher
-from gateway.metrics import Metrics
+from gateway.jobs.dispatch import Dispatcher
+from gateway.observe.metrics import Metrics
 from ops.fuzz.fleet import InlinePool
 from ops.fuzz.mutate import mutate
 from ops.fuzz.samples import FROM_WORKER, TO_WORKER

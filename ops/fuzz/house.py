@@ -12,9 +12,9 @@ from starlette.types import Message, Scope
 from config.settings import ImageSettings, ServerSettings, Settings, WorkerSettings
 from config.workers import WorkerSpec
 from gateway.app import build_app
-from gateway.header import set_up_pillow
-from gateway.memory import share_one_heap
+from gateway.images.header import set_up_pillow
 from gateway.server import Gateway
+from gateway.start.memory import share_one_heap
 from ops.fuzz.fleet import InlinePool
 from ops.fuzz.images import LIMITS
 from ops.fuzz.target import Wrong

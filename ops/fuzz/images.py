@@ -17,10 +17,10 @@ import numpy as np
 from PIL import Image, ImageFile, UnidentifiedImageError
 
 from config.settings import ImageSettings
-from gateway.decode import decode
 from gateway.errors import ImageRejected
-from gateway.fetch import SourceImage
-from gateway.header import FAULTS, FORMATS, ImageHeader, read_header, set_up_pillow
+from gateway.images.decode import decode
+from gateway.images.fetch import SourceImage
+from gateway.images.header import FAULTS, FORMATS, ImageHeader, read_header, set_up_pillow
 from ops.fuzz.blocks import shake
 from ops.fuzz.files import make_files
 from ops.fuzz.mutate import mutate, splice

@@ -8,9 +8,9 @@ from random import Random
 from typing import Any
 
 from config.settings import DEMO_MODEL
-from gateway.checkpoint import load_checkpoint
 from gateway.errors import BadRequest
-from gateway.json_grammar import OPTIONS, check_rule, schema_rule
+from gateway.prompts.checkpoint import load_checkpoint
+from gateway.structured.json_grammar import OPTIONS, check_rule, schema_rule
 from ops.fuzz.target import Wrong
 from ops.fuzz.trees import damage
 from workers.language.grammar import Fault, Follower, Grammars, Outlook

@@ -7,8 +7,8 @@ from typing import Any
 
 from config.settings import DEMO_MODEL
 from gateway.errors import ImageRejected
-from gateway.fetch import SourceImage
-from gateway.tensors import check_tensors, read_tensors
+from gateway.images.fetch import SourceImage
+from gateway.images.tensors import check_tensors, read_tensors
 from ops.fuzz.images import PARAM, check_refusal
 from ops.fuzz.mutate import mutate
 from ops.fuzz.target import Wrong

@@ -6,8 +6,8 @@ import re
 from random import Random
 from urllib.parse import quote
 
-from gateway.datauri import decode_data_uri, is_data_uri
 from gateway.errors import ImageRejected
+from gateway.images.datauri import decode_data_uri, is_data_uri
 from ops.fuzz.images import PARAM, check_refusal
 from ops.fuzz.target import Wrong
 
@@ -74,7 +74,7 @@ class DataUris:
 
 
 def read(text: str) -> bytes | None:
-    """The bytes by a plain reading of the rules in `gateway.datauri`; none if it is refused."""
+    """The bytes by a plain reading of `gateway.images.datauri`'s rules; none if it is refused."""
     head, comma, payload = text[len("data:") :].partition(",")
     media_type, *parameters = (each.strip().lower() for each in head.split(";"))
     is_image = media_type.startswith("image/") or media_type in ("", "application/octet-stream")

@@ -40,3 +40,11 @@ def test_what_is_no_address_or_has_a_password_is_refused(endpoint: str) -> None:
 def test_a_refusal_names_ours_also_for_the_standard_variable() -> None:
     with pytest.raises(SettingsError, match=re.escape(f"{OURS}='collector:4318/v1/traces'")):
         load_settings({ALL: "collector:4318"})
+
+
+@pytest.mark.parametrize("name", [OURS, ALL])
+def test_a_refusal_shows_no_password(name: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        load_settings({name: "http://user:word@collector:4318/v1/traces"})
+    assert "http://...@collector:4318/v1/traces" in str(refused.value)
+    assert "word@" not in str(refused.value)

@@ -4,7 +4,7 @@ import pytest
 from PIL import Image
 
 from config.settings import ImageSettings
-from gateway.header import set_up_pillow
+from gateway.images.header import set_up_pillow
 
 
 @pytest.fixture

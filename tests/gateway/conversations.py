@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from gateway.prompt import ImageRef, ImageSlot, Prompt, Turn
-from gateway.tool_use import NO_TOOLS
+from gateway.prompts.prompt import ImageRef, ImageSlot, Prompt, Turn
+from gateway.prompts.tool_use import NO_TOOLS
 from workers.sampling import Sampling
 
 Message = dict[str, Any]

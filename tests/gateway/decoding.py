@@ -4,8 +4,8 @@ import numpy as np
 import numpy.typing as npt
 
 from config.settings import ImageSettings
-from gateway.header import read_header
-from gateway.payload import make_bytes
+from gateway.encoding.payload import make_bytes
+from gateway.images.header import read_header
 from tests.gateway.files import source
 from tests.plans import make_plan
 from workers.families.plan import Background, ImagePlan, plain

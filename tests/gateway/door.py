@@ -16,9 +16,9 @@ import uvloop
 from starlette.types import Receive, Scope, Send
 
 from config.settings import ServerSettings
-from gateway.metrics import Metrics
-from gateway.protocol import ClientLimits, Http1
-from gateway.sockets import listen
+from gateway.edge.protocol import ClientLimits, Http1
+from gateway.edge.sockets import listen
+from gateway.observe.metrics import Metrics
 
 MEBIBYTE = 1 << 20
 SOME_BYTES = 40_000  # less than makes a transport ask to wait

@@ -6,9 +6,9 @@ import pytest
 
 from config.settings import ImageSettings
 from gateway.errors import ImageRejected
-from gateway.fetch import Fetcher
-from gateway.guard import Lookup
-from gateway.prompt import ImageRef
+from gateway.images.fetch import Fetcher
+from gateway.images.guard import Lookup
+from gateway.prompts.prompt import ImageRef
 from tests.gateway.network import Detour
 from tests.pictures import encoded, noise
 

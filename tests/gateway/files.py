@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from gateway.fetch import SourceImage
+from gateway.images.fetch import SourceImage
 from tests.pictures import encoded, noise
 
 PARAM = "messages[0].content[2].image_url"

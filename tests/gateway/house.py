@@ -7,16 +7,16 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from gateway.decode_pool import DecodePool
-from gateway.dispatch import Dispatcher
-from gateway.embeddings import EmbeddingStore, Entry
-from gateway.encode import Encoder
+from gateway.encoding.embeddings import EmbeddingStore, Entry
+from gateway.encoding.encode import Encoder
+from gateway.encoding.flight import Picture, Pilot
+from gateway.encoding.place import ImageTask
 from gateway.errors import ImageRejected
-from gateway.fetch import SourceImage
-from gateway.flight import Picture, Pilot
-from gateway.header import ImageHeader
-from gateway.metrics import Metrics
-from gateway.place import ImageTask
+from gateway.images.decode_pool import DecodePool
+from gateway.images.fetch import SourceImage
+from gateway.images.header import ImageHeader
+from gateway.jobs.dispatch import Dispatcher
+from gateway.observe.metrics import Metrics
 from tests.plans import make_plan
 from workers.arena import Arena
 from workers.fail_kind import FailKind

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, cast
 
-from gateway.flight import Picture
+from gateway.encoding.flight import Picture
+from gateway.encoding.traces import TraceBook
+from gateway.jobs.ticket import Ticket
 from gateway.offer import Offer
-from gateway.prompt import Prompt
+from gateway.prompts.prompt import Prompt
+from gateway.prompts.text import PromptTokens
 from gateway.services import Services
-from gateway.text import PromptTokens
-from gateway.ticket import Ticket
-from gateway.traces import TraceBook
 from tests.gateway.house import REQUEST_SECONDS, House, pictures, until
 from workers.fail_kind import FailKind
 from workers.messages import Failed, Finished, GenerateJob, Missing, Taken

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from config.settings import ImageSettings
-from gateway.prompt import pixel_budget
+from gateway.prompts.prompt import pixel_budget
 from tests.checkpoints import ALL_MODEL_TYPES, MODEL_TYPES, make_checkpoint
 from workers.families import load_layout
 from workers.families.kimi_k25.layout import KimiLayout

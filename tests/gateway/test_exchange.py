@@ -11,13 +11,13 @@ from starlette.types import Message
 
 from config.settings import ServerSettings, Settings
 from gateway import exchange
-from gateway.admit import SMALL_BYTES, Admission
-from gateway.chat import ChatTalk
-from gateway.decode_pool import DecodePool
+from gateway.edge.admit import SMALL_BYTES, Admission
 from gateway.errors import BadRequest
 from gateway.generation import Generation
-from gateway.metrics import Metrics
-from gateway.prompt import Prompt
+from gateway.images.decode_pool import DecodePool
+from gateway.observe.metrics import Metrics
+from gateway.prompts.prompt import Prompt
+from gateway.routes.chat import ChatTalk
 from gateway.services import Services
 from gateway.talk import Desk
 

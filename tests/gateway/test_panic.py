@@ -3,8 +3,8 @@
 import pytest
 
 from gateway.errors import BadRequest
-from gateway.json_grammar import check_rule, schema_rule
 from gateway.panic import LibraryPanic, name_panics
+from gateway.structured.json_grammar import check_rule, schema_rule
 
 # The library cuts what it cannot take at the hundredth byte, to tell it: here within a letter.
 CUT_WITHIN_A_LETTER = "a" + 99 * "é"

@@ -10,9 +10,9 @@ from openai.types.responses.response_input_image_param import ResponseInputImage
 from openai.types.responses.response_text_config_param import ResponseTextConfigParam
 from openai.types.shared_params.reasoning import Reasoning
 
-from gateway.completions_schema import parse_completion
 from gateway.errors import BadRequest
-from gateway.responses_schema import parse_response
+from gateway.schemas.completions_schema import parse_completion
+from gateway.schemas.responses_schema import parse_response
 
 
 def names(*types: type) -> set[str]:

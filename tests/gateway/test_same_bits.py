@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import torch
 
-from gateway.header import read_header
-from gateway.payload import Form, as_payload, make_bytes
+from gateway.encoding.payload import Form, as_payload, make_bytes
+from gateway.images.header import read_header
 from tests.gateway.decoding import LIMITS, WHITE
 from tests.gateway.files import FILES, source
 from tests.plans import make_plan

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from config.settings import ServerSettings, Settings, WorkerSettings
+from gateway.edge.sockets import StartError, listen, url_of
 from gateway.server import Gateway
-from gateway.sockets import StartError, listen, url_of
 
 
 def test_a_port_is_taken_from_when_it_is_bound() -> None:

@@ -5,10 +5,10 @@ from typing import cast
 
 import pytest
 
-from gateway.dispatch import Dispatcher
-from gateway.lease import Share
-from gateway.metrics import Metrics
-from tests.gateway.test_dispatch import RecordingPool
+from gateway.encoding.lease import Share
+from gateway.jobs.dispatch import Dispatcher
+from gateway.observe.metrics import Metrics
+from tests.gateway.jobs.test_dispatch import RecordingPool
 from workers.messages import GenerateJob, Region, Span, Taken, TensorRef
 from workers.pool import Pool
 from workers.sampling import Sampling

@@ -298,7 +298,7 @@ def test_the_rule_can_fail() -> None:
     check_body(broken("the field is wrong: " + LONG[:90]), [LONG], "")
     for message in (
         "at 0x7f20d75bea90",
-        "<gateway.metrics.Metrics object>",
+        "<gateway.observe.metrics.Metrics object>",
         "no such file: /srv/models/a",
         LONG[5:106],
         "image 3: nothing more",

@@ -14,7 +14,7 @@ import httpx
 import openai
 import pytest
 
-from gateway.keys import new_key
+from gateway.edge.keys import new_key
 from tests.journeys.server import ROOT, Server, running
 from tests.pictures import data_uri, draw_shape, image_part, noise, text_part
 

@@ -17,17 +17,17 @@ from torch import Tensor
 
 from config.settings import ImageSettings, ModelSettings, Settings, WorkerSettings
 from config.workers import parse_workers
-from gateway.decode_pool import DecodePool
-from gateway.dispatch import Dispatcher
-from gateway.embeddings import EmbeddingStore, Entry
-from gateway.encode import Encoder
-from gateway.fetch import SourceImage
-from gateway.flight import Picture, Pilot
-from gateway.header import read_header
-from gateway.identity import source_digest
-from gateway.metrics import Metrics
-from gateway.payload import PayloadRule
-from gateway.place import ImageTask
+from gateway.encoding.embeddings import EmbeddingStore, Entry
+from gateway.encoding.encode import Encoder
+from gateway.encoding.flight import Picture, Pilot
+from gateway.encoding.payload import PayloadRule
+from gateway.encoding.place import ImageTask
+from gateway.images.decode_pool import DecodePool
+from gateway.images.fetch import SourceImage
+from gateway.images.header import read_header
+from gateway.images.identity import source_digest
+from gateway.jobs.dispatch import Dispatcher
+from gateway.observe.metrics import Metrics
 from tests.checkpoints import make_checkpoint
 from tests.pictures import encoded, noise
 from tests.recording_worker import RECORDING_COMMAND, content_of, record_path

@@ -188,7 +188,7 @@ def test_logprobs_are_the_librarys_streamed_or_not(subject: Subject, top_logprob
 
 
 def _letters(entry: Any) -> str:
-    from gateway.letters import LETTERS
+    from gateway.prompts.letters import LETTERS
 
     return "".join(LETTERS[byte] for byte in entry.bytes)
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from config.settings import DEMO_MODEL, ImageSettings
-from gateway.flight import Payloads
-from gateway.header import set_up_pillow
+from gateway.encoding.flight import Payloads
+from gateway.images.header import set_up_pillow
 from ops.bench.deferral.materialise import Route, compare, median_cost, take_pictures
 from ops.bench.deferral.rules import EagerPatches, OneForm, make_patches, patches_bytes
 from ops.bench.deferral.servers import owners_setting

@@ -5,7 +5,7 @@ from ops.bench.hotspots import read_profiles, to_text
 STACKS = """\
 process 7:"python -m gateway";main (gateway/app.py:3);decode (/x/site-packages/PIL/Image.py:9) 30
 process 7:"python -m gateway";main (gateway/app.py:3);decode (/x/site-packages/PIL/Image.py:8) 10
-process 7:"python -m gateway";main (gateway/app.py:5);send (gateway/sse.py:2) 60
+process 7:"python -m gateway";main (gateway/app.py:5);send (gateway/answers/sse.py:2) 60
 process 7:"python -m gateway";Condition.wait (threading.py:331) 500
 process 7:"python -m gateway";main (gateway/app.py:1);process 8:"worker";step (workers/x.py:2) 5
 """
@@ -30,7 +30,7 @@ def test_lines_of_one_function_are_one_row_under_its_package_path() -> None:
 def test_a_function_that_holds_everything_is_not_listed() -> None:
     text = to_text(read_profiles(STACKS.splitlines()), num_rows=5)
     assert "main (gateway/app.py)" not in text
-    assert text.count("send (gateway/sse.py)") == 2
+    assert text.count("send (gateway/answers/sse.py)") == 2
 
 
 def test_the_busiest_process_comes_first() -> None:

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from gateway.place import Candidate, cost
+from gateway.encoding.place import Candidate, cost
 from ops.bench.placement.bounds import lower_bound, pigeonhole_bound
 from ops.bench.placement.burst import Burst, compare, draw_requests, missed
 from ops.bench.placement.exact import can_split

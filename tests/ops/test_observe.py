@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from prometheus_client import generate_latest
 
-from gateway.metrics import Metrics
-from gateway.serving_names import add_serving_names
+from gateway.observe.metrics import Metrics
+from gateway.observe.serving_names import add_serving_names
 
 OBSERVE = Path(__file__).parent.parent.parent / "ops" / "observe"
 RULES = Path(__file__).parent / "alerts_test.yml"

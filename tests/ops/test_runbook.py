@@ -7,7 +7,7 @@ from pathlib import Path
 
 from config.settings import fields, variable
 from gateway import errors
-from gateway.doctor import Machine, examine
+from gateway.start.doctor import Machine, examine
 
 ROOT = Path(__file__).parent.parent.parent
 RUNBOOK = (ROOT / "ops" / "README.md").read_text(encoding="utf-8")

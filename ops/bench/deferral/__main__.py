@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from gateway.flight import Payloads
+from gateway.encoding.flight import Payloads
 from ops.bench.client import Target, make_body
 from ops.bench.deferral.materialise import Cost, Route, compare, median_cost, take_pictures
 from ops.bench.deferral.rules import EagerPatches, OneForm

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from config.settings import ImageSettings
-from gateway.fetch import SourceImage
-from gateway.flight import Payloads, Picture
-from gateway.header import read_header, set_up_pillow
-from gateway.place import ImageTask
+from gateway.encoding.flight import Payloads, Picture
+from gateway.encoding.place import ImageTask
+from gateway.images.fetch import SourceImage
+from gateway.images.header import read_header, set_up_pillow
 from ops.bench.images import Camera, Size
 from workers.arena import Arena, Arenas
 from workers.families import Layout

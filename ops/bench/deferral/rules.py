@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from gateway.flight import Made, Picture
-from gateway.header import ImageHeader
-from gateway.payload import Form, as_payload, make_bytes, payload_bytes
+from gateway.encoding.flight import Made, Picture
+from gateway.encoding.payload import Form, as_payload, make_bytes, payload_bytes
+from gateway.images.header import ImageHeader
 from workers.families.plan import ImagePlan
 from workers.messages import Patches
 
@@ -21,18 +21,18 @@ Levels = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 class OneForm:
-    """The same form for every image; see `gateway.flight.Payloads`."""
+    """The same form for every image; see `gateway.encoding.flight.Payloads`."""
 
     def __init__(self, form: Form) -> None:
         """`jpeg` asks for an owner that decodes such files."""
         self._form = form
 
     def num_bytes(self, picture: Picture) -> int:
-        """See `gateway.flight.Payloads`."""
+        """See `gateway.encoding.flight.Payloads`."""
         return payload_bytes(self._form, picture.source, _header(picture), picture.task.plan)
 
     def make(self, picture: Picture, *, decoded: bool) -> Made:
-        """See `gateway.flight.Payloads`."""
+        """See `gateway.encoding.flight.Payloads`."""
         del decoded
         header, plan = _header(picture), picture.task.plan
         data = make_bytes(picture.source, header, plan, self._form)
@@ -40,14 +40,14 @@ class OneForm:
 
 
 class EagerPatches:
-    """Every image is made patches here; see `gateway.flight.Payloads`."""
+    """Every image is made patches here; see `gateway.encoding.flight.Payloads`."""
 
     def num_bytes(self, picture: Picture) -> int:
-        """See `gateway.flight.Payloads`."""
+        """See `gateway.encoding.flight.Payloads`."""
         return patches_bytes(picture.task.plan)
 
     def make(self, picture: Picture, *, decoded: bool) -> Made:
-        """See `gateway.flight.Payloads`."""
+        """See `gateway.encoding.flight.Payloads`."""
         del decoded
         plan = picture.task.plan
         data = make_bytes(picture.source, _header(picture), plan, "resized")

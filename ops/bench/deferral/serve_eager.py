@@ -7,9 +7,9 @@ import uvloop
 
 from config.logs import set_up_logs
 from config.settings import Settings, load_settings
-from gateway.memory import share_one_heap
+from gateway.edge.sockets import listen
 from gateway.server import Gateway
-from gateway.sockets import listen
+from gateway.start.memory import share_one_heap
 from ops.bench.deferral.rules import EagerPatches
 
 

@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
-from gateway.place import Candidate, ImageTask
+from gateway.encoding.place import Candidate, ImageTask
 from ops.bench.placement.burst import Burst, Makespans, compare, missed
 from ops.bench.placement.mixes import GEOMETRIES, MIXES
 from ops.bench.placement.policies import POLICIES, ours

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gateway.place import Candidate, ImageTask, cost
+from gateway.encoding.place import Candidate, ImageTask, cost
 from ops.bench.placement.bounds import lower_bound, pigeonhole_bound
 from ops.bench.placement.exact import can_split
 from ops.bench.placement.mixes import GEOMETRIES, draw_sizes

@@ -6,7 +6,7 @@ from functools import lru_cache
 from itertools import count
 from types import MappingProxyType
 
-from gateway.place import Candidate, ImageTask, cost, place
+from gateway.encoding.place import Candidate, ImageTask, cost, place
 
 # The tasks of one request and all owners, in order of their index from 0 on -> the owner of each
 # task, by the task's index.

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import mul
 
-from gateway.place import Candidate, ImageTask, cost
+from gateway.encoding.place import Candidate, ImageTask, cost
 from ops.bench.placement.mixes import GEOMETRIES, draw_sizes
 from ops.bench.placement.policies import Policy
 

@@ -11,8 +11,8 @@ import jsonschema
 import pytest
 
 from config.settings import DEMO_MODEL
-from gateway.checkpoint import load_checkpoint
-from gateway.json_grammar import OPTIONS, schema_rule
+from gateway.prompts.checkpoint import load_checkpoint
+from gateway.structured.json_grammar import OPTIONS, schema_rule
 from tests.schemas import SCHEMAS, Schema
 from tests.workers.language.engines import answers, drain, last_events, make_engine, run
 from tests.workers.language.models import LentArenas, Model, make_job, make_request

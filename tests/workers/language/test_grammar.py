@@ -8,9 +8,9 @@ import jsonschema
 import pytest
 
 from config.settings import DEMO_MODEL
-from gateway.checkpoint import load_checkpoint
-from gateway.json_grammar import OPTIONS, schema_rule
-from gateway.tiktoken_vocabulary import read_vocabulary
+from gateway.prompts.checkpoint import load_checkpoint
+from gateway.prompts.tiktoken_vocabulary import read_vocabulary
+from gateway.structured.json_grammar import OPTIONS, schema_rule
 from tests.schemas import SCHEMAS, Schema
 from tests.vocabularies import trained_ranks, write_vocabulary
 from tests.walks import follow, ids_of, settled, vocabulary_of, walk

@@ -1,0 +1,1 @@
+"""Tokens on their way to the client: text, thoughts, calls, frames."""

@@ -1,0 +1,1 @@
+"""Images on their way to embeddings: placed, sent to their owners, kept."""

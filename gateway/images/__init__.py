@@ -1,0 +1,1 @@
+"""Bytes of images: fetched, looked at, decoded."""

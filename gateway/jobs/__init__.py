@@ -1,0 +1,1 @@
+"""Work that workers hold, and what becomes of it when one dies."""

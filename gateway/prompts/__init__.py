@@ -1,0 +1,1 @@
+"""Messages on their way to token ids: templates, vocabularies, what the checkpoint wishes."""

@@ -1,0 +1,1 @@
+"""What is looked at, and told, before the gateway serves."""

@@ -1,0 +1,1 @@
+"""Forms that an answer has to have, as grammars."""
