@@ -29,17 +29,17 @@ from ops.demo_model.wordings import write
 FACTOR = 32  # pixels a merged token is wide
 MIN_PIXELS, MAX_PIXELS = 16384, 25600
 WEIGHTS: Mapping[str, float] = {  # of a skill's answers in the loss; 1 unless named
-    "which": 2.5, "same": 2.0, "compare": 1.3, "describe": 2.0, "describe_nth": 2.0, "count": 2.0,
-    "count_kind": 2.0, "number": 1.5, "position": 1.5, "shape": 1.3, "chat": 1.3, "no_image": 2.6,
-    "one_image": 1.6, "absent": 2.0, "detail_nth": 2.0, "yes_no_nth": 1.8,
+    "which": 2.5, "same": 2.0, "compare": 2.0, "describe": 2.0, "describe_nth": 2.0, "count": 2.0,
+    "count_kind": 2.0, "number": 2.2, "position": 1.5, "shape": 1.3, "chat": 2.4, "no_image": 2.6,
+    "one_image": 2.4, "absent": 2.0, "detail_nth": 2.0, "yes_no_nth": 1.8,
 }  # fmt: skip
 SHARES: Mapping[str, float] = {  # how readily a skill's question is picked; 1 unless named
-    "count": 1.2, "describe": 3.0, "number": 4.0, "which": 2.0, "same": 2.5, "compare": 3.0,
-    "absent": 1.6, "yes_no": 0.7, "one_image": 5.0, "count_kind": 1.4, "shape": 2.4,
+    "count": 1.2, "describe": 3.0, "number": 6.0, "which": 2.0, "same": 2.5, "compare": 4.0,
+    "absent": 1.6, "yes_no": 0.7, "one_image": 7.0, "count_kind": 1.4, "shape": 2.4,
     "position": 1.6, "describe_nth": 2.3, "detail_nth": 2.4, "yes_no_nth": 2.0,
 }  # fmt: skip
 REPEATS: Mapping[str, int] = {  # wordings of one question about one picture; 1 unless named
-    "describe": 3, "compare": 3, "describe_nth": 2, "number": 2,
+    "describe": 3, "compare": 3, "describe_nth": 2, "number": 4,
 }  # fmt: skip
 CHAT = Question("chat", "", {}, CAPABILITY)
 
@@ -161,7 +161,7 @@ class Draft:
             pictures, random.choice(load("around")["intros"]) if random.random() < 0.1 else ""
         )
         ordered = self._shuffle([q for q in asked for _ in range(REPEATS.get(q.skill, 1))])
-        if random.random() < 0.6 * mix.num_row_tokens / WARM.num_row_tokens:
+        if random.random() < 0.8 * mix.num_row_tokens / WARM.num_row_tokens:
             ordered.insert(0, CHAT)
         if random.random() < 0.3:
             self._ask_before_images(row, pictures, ordered.pop(0))
