@@ -54,7 +54,7 @@ def test_probes_ask_routes_that_need_no_key(container: Any) -> None:
         container[f"{name}Probe"]["httpGet"]["path"]
         for name in ("startup", "readiness", "liveness")
     }
-    gate = (ROOT / "gateway" / "gate.py").read_text(encoding="utf-8")
+    gate = (ROOT / "gateway" / "edge" / "gate.py").read_text(encoding="utf-8")
     assert paths == {"/health", "/ready"}
     assert all(f'"{path}"' in gate for path in paths)
     assert container["livenessProbe"]["httpGet"]["path"] == "/health"

@@ -22,7 +22,7 @@ def codes_of(kind: type[errors.ServeError]) -> Iterator[str]:
 
 def codes_given() -> Iterator[object]:
     """Codes that the gateway gives at some places: words passed as `code`."""
-    for path in (ROOT / "gateway").glob("*.py"):
+    for path in (ROOT / "gateway").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.keyword) and node.arg == "code":
                 value = node.value
@@ -48,7 +48,7 @@ def test_settings_that_are_named_exist() -> None:
 
 
 def test_metrics_that_are_named_exist() -> None:
-    source = "".join(path.read_text() for path in (ROOT / "gateway").glob("*.py"))
+    source = "".join(path.read_text() for path in (ROOT / "gateway").rglob("*.py"))
     for name in re.findall(r"fovea_[a-z_]+", RUNBOOK):
         assert f'"{name.removesuffix("_total")}"' in source, name
 

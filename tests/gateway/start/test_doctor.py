@@ -6,6 +6,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
@@ -159,7 +160,13 @@ def test_a_door_that_is_open_to_all_is_a_warning() -> None:
 
 def test_versions_that_are_no_pair_are_a_failure() -> None:
     versions = {"torch": "2.14.1", "torchvision": "0.28.0"}
-    machine = Machine(version_of=versions.__getitem__, file_limit=lambda: 1 << 20)
+
+    def version_of(package: str) -> str:
+        if package in versions:
+            return versions[package]
+        raise PackageNotFoundError(package)
+
+    machine = Machine(version_of=version_of, file_limit=lambda: 1 << 20)
     fault = the_fault({}, machine)
     assert (fault.level, fault.topic) == ("failure", "versions")
 
