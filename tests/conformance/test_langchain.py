@@ -122,12 +122,6 @@ def test_json_mode_lets_a_model_say_the_object_it_was_asked_for(caller: Pupil) -
     assert whole == {"shape": "circle", "of": [1.5, "日本"]}
 
 
-def test_json_mode_gives_an_object_whatever_the_model_knows(demo: Server) -> None:
-    # The mode tells the model nothing of a class, so only one without needs can be asked for here.
-    chat = chat_of(demo).with_structured_output(None, method="json_mode")
-    assert isinstance(chat.invoke(question("red", "circle", (105, 87))), dict)
-
-
 def test_the_newer_route_is_answered_too(demo: Server) -> None:
     chat = chat_of(demo, use_responses_api=True)
     answer = chat.invoke(question("green", "triangle", (107, 89)))

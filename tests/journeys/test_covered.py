@@ -151,7 +151,7 @@ def test_a_name_alone_is_enough_where_the_image_is_covered_and_else_asks_for_it(
 
 
 def test_all_choices_do_without_the_image(own: Server) -> None:
-    messages = [user(image_part(draw_shape("blue", "triangle", (161, 135))), COLOUR)]
+    messages = [user(image_part(draw_shape("blue", "square", (161, 135))), COLOUR)]
     first = ask(own, messages)
     next_turn(messages, first, COLOUR)
     before = work(own)
