@@ -46,8 +46,11 @@ def test_one_call_is_the_last_where_calls_may_not_be_parallel(coder: Pupil) -> N
 @pytest.mark.parametrize(
     "choice", ["required", {"type": "function", "function": {"name": "choose"}}]
 )
-def test_a_call_that_must_come_fits_its_function(coder: Pupil, choice: Any) -> None:
-    answer = coder.ask("two", tools=[CHOOSE], tool_choice=choice, temperature=1, max_tokens=400)
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_call_that_must_come_fits_its_function(coder: Pupil, choice: Any, seed: int) -> None:
+    wishes: dict[str, Any] = {"temperature": 1, "seed": seed, "max_tokens": 400}
+    wishes |= {"tool_choice": choice, "parallel_tool_calls": False}  # one call, so that it ends
+    answer = coder.ask("two", tools=[CHOOSE], **wishes)
     assert answer.choices[0].message.content is None
     assert answer.choices[0].finish_reason == "tool_calls"
     for name, arguments in called(answer):
