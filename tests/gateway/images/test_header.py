@@ -275,9 +275,10 @@ def test_random_bytes_after_a_good_start_give_a_header_or_a_rejection() -> None:
 
 @pytest.mark.slow
 def test_the_gateway_side_of_images_loads_no_model_library() -> None:
-    names = "schema, prompt, fetch, header, payload"
+    names = "schemas.schema, prompts.prompt, images.fetch, images.header, encoding.payload"
+    modules = ", ".join(f"gateway.{name}" for name in names.split(", "))
     code = (
-        f"import sys\nfrom gateway import {names}\n"
+        f"import sys\nimport {modules}\n"
         "heavy = {'torch', 'transformers', 'torchvision'} & set(sys.modules)\n"
         "sys.exit(bool(heavy))"
     )
