@@ -55,9 +55,10 @@ class Crew:
         shares = _even_shares(num_rows, num_shares)
         each_has = self._num_threads // num_shares
         passes = [self._pool.submit(_compute_with, each_has, compute, share) for share in shares]
-        found = [result for each in passes for result in each.result()]
-        places = [index for share in shares for index in share]
-        return [found[at] for at in sorted(range(len(places)), key=places.__getitem__)]
+        found: dict[int, Result] = {}
+        for share, each in zip(shares, passes, strict=True):
+            found.update(zip(share, each.result(), strict=True))
+        return [found[index] for index in range(len(num_rows))]
 
     def _is_worth_all(self, num_rows: int) -> bool:
         multiplications = num_rows * self._mean_size
