@@ -14,13 +14,14 @@ from gateway.edge.key_ring import KeyRing
 from gateway.edge.keys import KeyFileError
 from gateway.edge.sockets import StartError, listen
 from gateway.prompts.checkpoint import load_checkpoint
-from gateway.start.need import Weights, available_bytes, weigh
+from gateway.start.need import Weights, weigh
 from gateway.start.preflight import check_context, check_devices, open_spans
 from gateway.start.versions import VersionError, check_torch_pair
 from gateway.start.weights import check_weights
 from workers.arena import Arena
 from workers.devices import can_reach, count_gpus, device_bytes
 from workers.families import UnsupportedCheckpoint, family_of
+from workers.machine import available_bytes
 from workers.transport import TransportError, choose_transport
 
 Level = Literal["ok", "warning", "failure"]

@@ -1,8 +1,8 @@
-"""What pyproject.toml asks for goes into two files for pip, so that the image has two layers of it.
+"""What pyproject.toml asks for goes into two files for pip, each a layer of the image.
 
-python requirements.py PYPROJECT FOLDER writes FOLDER/torch.txt, the large pair, and FOLDER/others.txt,
-all else that serving needs, traces included. They change less often than pyproject.toml does: the
-builder takes its layers again as long as their text stays the same.
+`python requirements.py PYPROJECT FOLDER` writes FOLDER/torch.txt, the large pair, and
+FOLDER/others.txt, all else that serving needs, traces included. They change less often than
+pyproject.toml does: a builder uses its layers again as long as their text stays the same.
 """
 
 import re
