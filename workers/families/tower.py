@@ -9,7 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from workers.native.attention import SEGMENT, Segments, kernel_for
+from workers.native.attention import SEGMENT, AttentionKernel, Segments, why_not
+from workers.native.library import serves
+from workers.native.rows import RowKernel
 
 Rotation = tuple[Tensor, Tensor]  # cosines and sines, each float32 [patches, head width]
 
@@ -61,10 +63,9 @@ class TowerAttention(nn.Module):
         self.qkv = qkv
         self.proj = proj
         self.num_heads = num_heads
-        weight = proj.weight
-        width = weight.shape[1] // num_heads
-        self._kernel = kernel_for(weight.device, weight.dtype, width)
-        self._scale = width**-0.5
+        width = proj.weight.shape[1] // num_heads
+        is_native = serves(proj.weight) and not why_not(width)
+        self._native = NativeSegments() if is_native else None
 
     def forward(
         self,
@@ -81,22 +82,40 @@ class TowerAttention(nn.Module):
             position_embeddings: see `Rotation`; both halves of each are equal.
         """
         projected = self.qkv(hidden_states).unflatten(-1, (3, self.num_heads, -1))
-        by_head = _by_head(projected, position_embeddings)
-        output: Tensor = self.proj(self._attend(by_head, cu_seqlens))
+        attend = _attend if self._native is None else self._native.attend
+        output: Tensor = self.proj(attend(projected, position_embeddings, cu_seqlens))
         return output
 
-    def _attend(self, by_head: Tensor, runs: tuple[Run, ...]) -> Tensor:
-        """Queries, keys and values, see `_by_head` -> [patches, width]."""
-        if self._kernel is not None:
-            queries, keys, values = by_head.unbind()
-            segments = segments_of(runs)
-            return self._kernel.attend(queries, keys, values, segments, self._scale).flatten(1)
-        mixed = [_attend(by_head, run) for run in runs]
-        return torch.cat(mixed) if len(mixed) > 1 else mixed[0]
+
+class NativeSegments:
+    """The attention by the kernels in C, which need no other layout than the product's."""
+
+    def __init__(self) -> None:
+        """Load them.
+
+        Raises:
+            NoKernel: they cannot be had.
+        """
+        self._rows = RowKernel()
+        self._kernel = AttentionKernel()
+
+    def attend(self, projected: Tensor, rotation: Rotation, runs: tuple[Run, ...]) -> Tensor:
+        """[patches, 3, heads, head width], changed in place -> [patches, width]."""
+        self._rows.rotate(projected[:, :2].flatten(1, 2), *rotation)
+        queries, keys, values = projected.permute(1, 2, 0, 3).unbind()
+        scale = projected.shape[-1] ** -0.5
+        return self._kernel.attend(queries, keys, values, segments_of(runs), scale).flatten(1)
+
+
+def _attend(projected: Tensor, rotation: Rotation, runs: tuple[Run, ...]) -> Tensor:
+    """The attention by torch: [patches, 3, heads, head width] -> [patches, width]."""
+    by_head = _by_head(projected, rotation)
+    mixed = [_attend_run(by_head, run) for run in runs]
+    return torch.cat(mixed) if len(mixed) > 1 else mixed[0]
 
 
 def _by_head(projected: Tensor, rotation: Rotation) -> Tensor:
-    """Queries and keys, turned by their place, and values, laid out as attention reads them fast.
+    """Queries and keys, turned by their place, and values, laid out as torch reads them fast.
 
     [patches, 3, heads, head width] -> contiguous [3, heads, patches, head width]. As the library
     does, it turns in float32; in place, because fresh memory costs more than the arithmetic.
@@ -112,7 +131,7 @@ def _by_head(projected: Tensor, rotation: Rotation) -> Tensor:
     return by_head
 
 
-def _attend(by_head: Tensor, run: Run) -> Tensor:
+def _attend_run(by_head: Tensor, run: Run) -> Tensor:
     """Queries, keys and values of a whole pass, see `_by_head` -> [patches of `run`, width]."""
     _, num_heads, _, head_width = by_head.shape
     patches = by_head.narrow(2, run.start, run.count * run.length)

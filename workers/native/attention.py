@@ -1,21 +1,15 @@
-"""Attention on a CPU in C: tensors and the segments of their rows in, outputs out.
-
-`attention.c` is compiled when the package is installed, into a library beside this file. Where no
-compiler was there, or the processor lacks the instructions, there is no kernel, and callers take
-torch's attention.
-"""
+"""Attention on a CPU in C: tensors and the segments of their rows in, outputs out."""
 
 import ctypes
-import importlib.machinery
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from workers.native.library import function, load
+
 MAX_WIDTH = 256  # of a head
-LIBRARY = "_attention"
 
 SEGMENT = np.dtype(
     [
@@ -55,28 +49,16 @@ class _Call(ctypes.Structure):
     )
 
 
-class NoKernel(Exception):
-    """The kernel cannot be had here; the message says why."""
-
-
 class AttentionKernel:
-    """The library, loaded; its calls let go of the interpreter's lock."""
+    """The library's attention."""
 
     def __init__(self) -> None:
-        """Load it.
+        """Load the library.
 
         Raises:
-            NoKernel: it was not built, or does not run on this processor.
+            NoKernel: it cannot be had.
         """
-        path = _find()
-        if path is None:
-            raise NoKernel("it was not built when the package was installed (no C compiler?)")
-        library = ctypes.CDLL(str(path))
-        if not library.fovea_attention_runs_here():
-            raise NoKernel("this processor has no AVX-512 with bfloat16 products")
-        self._attend = library.fovea_attend
-        self._attend.argtypes = (ctypes.c_void_p,)
-        self._attend.restype = None
+        self._attend = function(load(), "fovea_attend", 2)
 
     def attend(
         self,
@@ -121,27 +103,16 @@ class AttentionKernel:
             torch.get_num_threads(),
             scale,
         )
-        self._attend(ctypes.addressof(call))
+        ends = np.empty(len(segments), np.int64)
+        self._attend(ctypes.addressof(call), ends.ctypes.data)
         return outputs
 
 
-def why_not(device: torch.device, dtype: torch.dtype, width: int) -> str:
+def why_not(width: int) -> str:
     """Why heads of so many numbers are not for the kernel; empty if they are."""
-    if (device.type, dtype) != ("cpu", torch.bfloat16):
-        return f"it computes bfloat16 on a cpu; here is {dtype} on {device.type}"
     if width % 2 or width > MAX_WIDTH:
         return f"it serves heads of an even number of at most {MAX_WIDTH}; here are {width}"
     return ""
-
-
-def kernel_for(device: torch.device, dtype: torch.dtype, width: int) -> AttentionKernel | None:
-    """The kernel for heads of so many numbers, if there is one."""
-    if why_not(device, dtype, width):
-        return None
-    try:
-        return AttentionKernel()
-    except NoKernel:
-        return None
 
 
 def _places(tensor: Tensor) -> tuple[int, int, int]:
@@ -150,10 +121,3 @@ def _places(tensor: Tensor) -> tuple[int, int, int]:
     assert tensor.dtype == torch.bfloat16, "the kernel reads bfloat16"
     assert number == 1, "the numbers of a head lie together"
     return tensor.data_ptr(), head, row
-
-
-def _find() -> Path | None:
-    """The library, as a build names it."""
-    folder = Path(__file__).parent
-    paths = (folder / (LIBRARY + suffix) for suffix in importlib.machinery.EXTENSION_SUFFIXES)
-    return next((path for path in paths if path.exists()), None)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from workers.families.tower import TowerAttention, runs_of, segments_of
-from workers.native.attention import AttentionKernel, NoKernel
+from workers.native.library import NoKernel, load
 
 LENGTHS = [16, 16, 4, 600, 16, 130]
 NUM_HEADS, WIDTH = 3, 24
@@ -47,14 +47,14 @@ def test_segments_that_are_equal_share_a_run() -> None:
 @torch.inference_mode()
 def test_the_kernel_comes_nearer_to_float32_than_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     try:
-        AttentionKernel()
+        load()
     except NoKernel as error:
         pytest.skip(str(error))
     exact, hidden = attention(), torch.randn(sum(LENGTHS), NUM_HEADS * WIDTH)
     turns = rotation(len(hidden))
     expected = exact(hidden, runs_of(LENGTHS), turns)
     by_kernel = rounded(exact)(hidden.bfloat16(), runs_of(LENGTHS), turns)
-    monkeypatch.setattr("workers.families.tower.kernel_for", lambda *_: None)
+    monkeypatch.setattr("workers.families.tower.serves", lambda _: False)
     by_torch = rounded(exact)(hidden.bfloat16(), runs_of(LENGTHS), turns)
     assert not torch.equal(by_kernel, by_torch)
     theirs = (by_torch - expected).norm()
