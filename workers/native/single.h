@@ -4,11 +4,11 @@
 
 #include "blocks.h"
 
-#define SHARED_HEADS 4 /* heads that look at the same keys together */
+#define SHARED_HEADS 4 /* heads that look at the same keys together, at most */
 #define SINGLE_KEYS 64
+#define LINE 32 /* numbers of a line of the cache */
 
 struct single {
-    int64_t num_heads; /* 1 to SHARED_HEADS */
     const bfloat16 *queries[SHARED_HEADS];
     bfloat16 *outputs[SHARED_HEADS];
     const bfloat16 *keys[SINGLE_KEYS];
@@ -28,6 +28,22 @@ static inline void find_keys(struct single *single, const struct attention *all,
         int64_t place = place_of(all, segment, first + (at < number ? at : number - 1));
         single->keys[at] = all->keys + key_head * all->key_head + place * all->key_row;
         single->values[at] = all->values + key_head * all->value_head + place * all->value_row;
+    }
+}
+
+/* Have the memory send keys and values [first, first + number), which are wanted soon. Blocks lie
+ * anywhere, so the processor cannot guess where the next one is. */
+static inline void fetch_keys(const struct attention *all, const struct segment *segment,
+                              int64_t key_head, int64_t first, int64_t number)
+{
+    for (int64_t at = first; at < first + number; at++) {
+        int64_t place = place_of(all, segment, at);
+        const bfloat16 *key = all->keys + key_head * all->key_head + place * all->key_row;
+        const bfloat16 *value = all->values + key_head * all->value_head + place * all->value_row;
+        for (int64_t number_at = 0; number_at < all->width; number_at += LINE) {
+            _mm_prefetch((const char *)(key + number_at), _MM_HINT_T0);
+            _mm_prefetch((const char *)(value + number_at), _MM_HINT_T0);
+        }
     }
 }
 
@@ -75,10 +91,11 @@ STEP void weigh_single(struct single *single, int64_t head, int64_t width, int64
 }
 
 /* sums += weights x values, in float32, for the numbers from `first` on that a strip has. */
-STEP void mix_single(struct single *single, int64_t width, int64_t first, int64_t number)
+STEP void mix_single(struct single *single, const int num_heads, int64_t width, int64_t first,
+                     int64_t number)
 {
     __m512 sums[SHARED_HEADS][STRIP_REGISTERS];
-    for (int head = 0; head < SHARED_HEADS; head++)
+    for (int head = 0; head < num_heads; head++)
         for (int at = 0; at < STRIP_REGISTERS; at++)
             sums[head][at] = _mm512_load_ps(&single->sums[head][first + at * LANES]);
     for (int64_t key = 0; key < number; key++) {
@@ -86,20 +103,20 @@ STEP void mix_single(struct single *single, int64_t width, int64_t first, int64_
         for (int at = 0; at < STRIP_REGISTERS; at++)
             value[at] = load_float(single->values[key] + first + at * LANES,
                                    width - first - at * LANES);
-        for (int head = 0; head < SHARED_HEADS; head++) {
+        for (int head = 0; head < num_heads; head++) {
             __m512 weight = _mm512_set1_ps(single->scores[head][key]);
             for (int at = 0; at < STRIP_REGISTERS; at++)
                 sums[head][at] = _mm512_fmadd_ps(weight, value[at], sums[head][at]);
         }
     }
-    for (int head = 0; head < SHARED_HEADS; head++)
+    for (int head = 0; head < num_heads; head++)
         for (int at = 0; at < STRIP_REGISTERS; at++)
             _mm512_store_ps(&single->sums[head][first + at * LANES], sums[head][at]);
 }
 
-STEP void store_single(const struct single *single, int64_t width)
+STEP void store_single(const struct single *single, const int num_heads, int64_t width)
 {
-    for (int64_t head = 0; head < single->num_heads; head++) {
+    for (int head = 0; head < num_heads; head++) {
         __m512 share = _mm512_set1_ps(1.0f / single->total[head]);
         for (int64_t at = 0; at < width; at += LANES)
             _mm256_mask_storeu_epi16(
@@ -108,42 +125,53 @@ STEP void store_single(const struct single *single, int64_t width)
     }
 }
 
-TARGET static void attend_heads(const struct attention *all, const struct segment *segment,
-                                int64_t key_head, int64_t first_head, int64_t num_heads)
+STEP void start_single(struct single *single, const struct attention *all,
+                       const struct segment *segment, int64_t first_head, const int num_heads)
+{
+    memset(single->sums, 0, sizeof(single->sums));
+    for (int head = 0; head < num_heads; head++) {
+        int64_t in_all = segment->first_row * all->num_heads + first_head + head;
+        single->queries[head] = all->queries + (first_head + head) * all->query_head +
+                                segment->first_row * all->query_row;
+        single->outputs[head] = all->outputs + in_all * all->width;
+        single->largest[head] = -INFINITY;
+        single->total[head] = 0;
+    }
+}
+
+STEP void attend_heads(const struct attention *all, const struct segment *segment,
+                       int64_t first_head, const int num_heads)
 {
     struct single single;
-    single.num_heads = num_heads;
-    memset(single.sums, 0, sizeof(single.sums));
-    memset(single.scores, 0, sizeof(single.scores));
-    for (int64_t head = 0; head < num_heads; head++) {
-        int64_t in_all = segment->first_row * all->num_heads + first_head + head;
-        single.queries[head] = all->queries + (first_head + head) * all->query_head +
-                               segment->first_row * all->query_row;
-        single.outputs[head] = all->outputs + in_all * all->width;
-        single.largest[head] = -INFINITY;
-        single.total[head] = 0;
-    }
+    int64_t key_head = first_head / (all->num_heads / all->num_key_heads);
+    start_single(&single, all, segment, first_head, num_heads);
     for (int64_t key = 0; key < segment->num_keys; key += SINGLE_KEYS) {
         int64_t left = segment->num_keys - key, number = left < SINGLE_KEYS ? left : SINGLE_KEYS;
+        int64_t after = left - number < SINGLE_KEYS ? left - number : SINGLE_KEYS;
         find_keys(&single, all, segment, key_head, key, number);
-        for (int64_t head = 0; head < num_heads; head++) {
+        fetch_keys(all, segment, key_head, key + number, after);
+        for (int head = 0; head < num_heads; head++) {
             score_single(&single, head, all->width, number);
             weigh_single(&single, head, all->width, number, (float)(all->scale * LOG2_E));
         }
         for (int64_t at = 0; at < all->width; at += STRIP)
-            mix_single(&single, all->width, at, number);
+            mix_single(&single, num_heads, all->width, at, number);
     }
-    store_single(&single, all->width);
+    store_single(&single, num_heads, all->width);
 }
 
-/* The only row of a segment, which sees all of its keys. */
-static void attend_single(const struct attention *all, const struct segment *segment,
-                          int64_t key_head)
+/* The only row of a segment, which sees all of its keys: the heads of one key head. */
+TARGET static void attend_single(const struct attention *all, const struct segment *segment,
+                                 int64_t key_head)
 {
-    int64_t shared = all->num_heads / all->num_key_heads;
-    for (int64_t head = 0; head < shared; head += SHARED_HEADS)
-        attend_heads(all, segment, key_head, key_head * shared + head,
-                     shared - head < SHARED_HEADS ? shared - head : SHARED_HEADS);
+    int64_t shared = all->num_heads / all->num_key_heads, first = key_head * shared;
+    int64_t end = first + shared;
+    for (; end - first >= SHARED_HEADS; first += SHARED_HEADS)
+        attend_heads(all, segment, first, SHARED_HEADS);
+    for (; end - first >= 2; first += 2)
+        attend_heads(all, segment, first, 2);
+    if (first < end)
+        attend_heads(all, segment, first, 1);
 }
 
 #endif
