@@ -5,8 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from workers.native.library import serves
-from workers.native.rows import RowKernel
+from workers.native.rows import RowKernel, serves
 
 
 class RootMeanSquareNorm:

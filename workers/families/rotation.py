@@ -5,8 +5,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from workers.native.library import serves
-from workers.native.rows import RowKernel
+from workers.native.rows import RowKernel, serves
 
 
 class Rotation(Protocol):

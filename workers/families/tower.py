@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from workers.native.attention import SEGMENT, AttentionKernel, Segments, why_not
-from workers.native.library import serves
-from workers.native.rows import RowKernel
+from workers.native.rows import RowKernel, serves
 
 Rotation = tuple[Tensor, Tensor]  # cosines and sines, each float32 [patches, head width]
 

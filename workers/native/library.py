@@ -9,9 +9,6 @@ import importlib.machinery
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
 NAME = "_kernels"
 
 
@@ -34,17 +31,6 @@ def load() -> ctypes.CDLL:
     if not library.fovea_runs_here():
         raise NoKernel("this processor has no AVX-512 with bfloat16 products")
     return library
-
-
-def serves(tensor: Tensor) -> bool:
-    """Whether the library is there and computes on tensors like this one."""
-    if (tensor.device.type, tensor.dtype) != ("cpu", torch.bfloat16):
-        return False
-    try:
-        load()
-    except NoKernel:
-        return False
-    return True
 
 
 def function(library: ctypes.CDLL, name: str, num_arguments: int = 1) -> Any:

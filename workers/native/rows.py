@@ -9,7 +9,7 @@ import ctypes
 import torch
 from torch import Tensor
 
-from workers.native.library import function, load
+from workers.native.library import NoKernel, function, load
 
 
 class _Rows(ctypes.Structure):
@@ -113,6 +113,17 @@ class RowKernel:
         assert store.is_contiguous(), "a store has no gaps"
         job = _Keeping(_rows(rows), store.data_ptr(), store.shape[1], places.data_ptr())
         self._keep(ctypes.addressof(job))
+
+
+def serves(tensor: Tensor) -> bool:
+    """Whether the library is there and computes on tensors like this one."""
+    if (tensor.device.type, tensor.dtype) != ("cpu", torch.bfloat16):
+        return False
+    try:
+        load()
+    except NoKernel:
+        return False
+    return True
 
 
 def _rows(tensor: Tensor) -> _Rows:

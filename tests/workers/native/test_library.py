@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from workers.native import library
-from workers.native.library import NoKernel, load, serves
+from workers.native.library import NoKernel, load
+from workers.native.rows import serves
 
 SOURCES = Path(library.__file__).parent
 
