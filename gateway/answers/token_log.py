@@ -6,7 +6,7 @@ from typing import Any
 
 from gateway.answers.spelling import Speller
 from workers.families.answers import Words
-from workers.messages import Likelihood
+from workers.sampling import Likelihood
 
 # JSON has no infinity; OpenAI says this of tokens that the model rules out.
 _LEAST_LOGPROB = -9999.0

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from gateway.encoding.lease import Share
 from gateway.jobs.fence import INNOCENT, Key
 from gateway.observe.timeline import Timeline, current_timeline
-from workers.messages import Failed, Finished, Likelihood, Region
+from workers.messages import Failed, Finished, Region
+from workers.sampling import Likelihood
 
 
 @dataclass(frozen=True, slots=True)

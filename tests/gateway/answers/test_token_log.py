@@ -12,7 +12,7 @@ from gateway.answers.text_stream import TextStream
 from gateway.answers.token_log import Entry, TokenLog
 from gateway.prompts.letters import LETTERS
 from workers.families.answers import Event, Words
-from workers.messages import Likelihood
+from workers.sampling import Likelihood
 
 END = 762  # <|im_end|>
 
