@@ -79,7 +79,7 @@ def is_librarys(
         ),
     ],
 )
-@pytest.mark.parametrize("model", (*MODEL_TYPES, KIMI), indirect=True)
+@pytest.mark.parametrize("model", [*MODEL_TYPES, KIMI], indirect=True)
 @pytest.mark.slow
 def test_scores_are_the_librarys_alone_and_among_others(
     model: Model, limits: dict[str, int]
