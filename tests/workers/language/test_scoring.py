@@ -23,7 +23,16 @@ from tests.workers.language.models import (
 from tests.workers.language.wishes import make_wish
 from workers.language import events, scoring
 from workers.language.scheduler import Scheduler, Step
-from workers.messages import Failed, Finished, FromWorker, GenerateJob, Scored, Started, Tokens
+from workers.messages import (
+    Failed,
+    Finished,
+    FromWorker,
+    GenerateJob,
+    Scored,
+    Started,
+    Taken,
+    Tokens,
+)
 from workers.sampling import Likelihood
 
 TOLERANCE = 1e-3
@@ -129,24 +138,28 @@ def test_a_prompt_that_is_known_is_scored_whole_and_lends_its_blocks(
     assert told["before"] == told["scored"] == told["after"]
 
 
+@pytest.mark.slow
 def test_a_prompt_that_gives_way_is_told_of_once(
     deep_model: Model, arenas: LentArenas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    requests = [text_request(60 + 7 * at, 60, first=1 + at) for at in range(4)]
-    jobs = [scored_job(arenas, each, str(at), max_tokens=60) for at, each in enumerate(requests)]
-    interrupted: set[str] = set()
+    requests = [text_request(20, 60), text_request(120, 20, first=2), text_request(90, 9, first=3)]
+    jobs = [
+        scored_job(arenas, each, str(at), max_tokens=each.max_tokens)
+        for at, each in enumerate(requests)
+    ]
+    interrupted: set[int] = set()  # how much was told of prompts that were interrupted
     pick = Scheduler.pick
 
     def noting(scheduler: Scheduler) -> Step | None:
         step = pick(scheduler)
-        waiting = [each for each in scheduler if not each.is_running]
-        interrupted.update(each.job_id for each in waiting if each.num_scored_tokens)
+        interrupted.update(each.num_scored_tokens for each in scheduler if not each.is_running)
         return step
 
     monkeypatch.setattr(Scheduler, "pick", noting)
-    limits = {"kv_cache_tokens": 200, "max_step_tokens": 24, "kv_block_tokens": 4}
-    found = run(make_engine(deep_model, arenas, **limits), jobs, 4)
-    assert interrupted
+    limits = {"kv_cache_tokens": 148, "max_step_tokens": 8, "kv_block_tokens": 4}
+    found = run(make_engine(deep_model, arenas, **limits), jobs, 3)
+    assert interrupted - {0, 19, 119, 89}, "none was interrupted while it was read"
+    assert interrupted & {19, 119, 89}, "none was interrupted in its answer"
     for at, request in enumerate(requests):
         assert is_librarys(deep_model, request, scores_of(found, str(at)))
 
@@ -224,7 +237,10 @@ def test_a_prompt_of_no_finite_scores_fails_alone(
     request = text_request(30, 3)
     jobs = [scored_job(arenas, request, "bad"), make_job(arenas, request, "good")]
     monkeypatch.setattr(deep_model.decoder, "logits", spoil)
-    ends = last_events(run(make_engine(deep_model, arenas), jobs, 2))
+    found = run(make_engine(deep_model, arenas), jobs, 2)
+    ends = last_events(found)
+    told = [type(event) for event in found if getattr(event, "job_id", "") == "bad"]
+    assert told == [Taken, Failed]
     bad = ends["bad"]
     assert isinstance(bad, Failed)
     assert bad.kind == "not_finite"
