@@ -1,5 +1,6 @@
 """Passes get as many threads as they are worth, and no thread changes another's number."""
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +10,14 @@ import pytest
 import torch
 from torch import nn
 
-from workers.families.crew import LEAST_MULTIPLICATIONS, LEAST_NUMBERS, Crew, use_threads
+from workers.families.crew import (
+    LEAST_MULTIPLICATIONS,
+    LEAST_NUMBERS,
+    SHARE_ROWS,
+    Crew,
+    use_threads,
+)
+from workers.niceness import LAST
 
 Result = TypeVar("Result")
 
@@ -107,6 +115,31 @@ def test_shares_are_about_equal() -> None:
     assert crew().share_out(rows, compute) == list(range(len(rows)))
     assert sorted(place for share in shares for place in share) == list(range(len(rows)))
     assert [sum(rows[place] for place in share) for share in shares] == pytest.approx([100] * 3, 10)
+
+
+def test_many_rows_are_more_passes_than_threads() -> None:
+    shares: list[list[int]] = []
+
+    def compute(places: list[int]) -> list[int]:
+        shares.append(places)
+        return places
+
+    use_threads(2)
+    rows = [SHARE_ROWS] * 5
+    assert crew().share_out(rows, compute) == list(range(5))
+    assert sorted(shares) == [[0], [1], [2], [3], [4]]
+
+
+def test_the_first_thread_goes_on_and_the_others_come_last() -> None:
+    met = threading.Barrier(3)
+
+    def niceness(places: list[int]) -> list[int]:
+        met.wait(SECONDS)
+        return [os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) for _ in places]
+
+    use_threads(3)
+    own = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    assert sorted(crew().share_out([9, 8, 7], niceness)) == [own, LAST, LAST]
 
 
 @pytest.mark.parametrize(("num_threads", "rows"), [(1, [900, 900]), (NUM_THREADS, [900])])
