@@ -5,7 +5,7 @@ ServeError
                     BodyTooLarge 413, BodyTimeout 408, UnknownModel 404, UnknownRoute 404,
                     WrongMethod 405, InvalidKey 401, KeyNotAllowed 403, RequestFenced 422,
                     ImageFenced 422
-    HeadError       MalformedRequest 400, HeadTimeout 408, HeadTooLarge 431
+    HeadError       MalformedRequest 400, HeadTimeout 408, IdleTimeout 408, HeadTooLarge 431
   BusyError         Overloaded 429, RateLimited 429, DeadlinePassed 504, NotReady 503,
                     TooManyConnections 503
   WorkerError       WorkerFailed 500, OutOfMemory 503, WorkerLost 503
@@ -134,6 +134,14 @@ class HeadTimeout(HeadError):
 
     status = 408
     code = "head_timeout"
+
+
+class IdleTimeout(HeadError):
+    """No request came over the connection; whoever reads this may have sent one just now."""
+
+    status = 408
+    code = "idle_timeout"
+    retryable = True
 
 
 class HeadTooLarge(HeadError):
