@@ -1,7 +1,7 @@
 """How many threads compute on a CPU, and what each of them does."""
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TypeVar
 
 import torch
@@ -39,7 +39,8 @@ class Crew:
         """Compute items that need nothing of each other, side by side where there are threads.
 
         A pass by itself keeps two threads busy for three quarters of its time; two passes at once
-        keep both busy, and wait for each other only at the end.
+        keep both busy, and wait for each other only at the end. When this returns or raises, none
+        of them computes any more; of several faults the first share's is raised.
 
         Args:
             num_rows: of each item.
@@ -55,6 +56,7 @@ class Crew:
         shares = _even_shares(num_rows, num_shares)
         each_has = self._num_threads // num_shares
         passes = [self._pool.submit(_compute_with, each_has, compute, share) for share in shares]
+        wait(passes)  # all of them, else a fault would be told while others still take memory
         found: dict[int, Result] = {}
         for share, each in zip(shares, passes, strict=True):
             found.update(zip(share, each.result(), strict=True))
