@@ -170,7 +170,8 @@ class WorkerSettings(Section):
         ge=0,
         description=(
             "Time for which a prompt or an image is refused after it was by itself when a worker "
-            "died, and there at an earlier death, in seconds."
+            "died, and there at an earlier death, in seconds; a tenth of it at first where the "
+            "worker was killed from outside."
         ),
     )
 

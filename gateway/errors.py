@@ -174,7 +174,7 @@ class ImageRejected(CallerError):
 
     def about(self, index: int, param: str) -> "ImageRejected":
         """The same fault in an equal image of another request, or at another place."""
-        return type(self)(
+        same = type(self)(
             self._reason,
             index=index,
             stage=self.stage,
@@ -182,6 +182,8 @@ class ImageRejected(CallerError):
             code=self.code,
             retryable=self.retryable,
         )
+        same.retry_after_seconds = self.retry_after_seconds
+        return same
 
     def extra(self) -> dict[str, Any]:
         return {"image_index": self.index, "stage": self.stage}
