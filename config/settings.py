@@ -277,7 +277,10 @@ def load_settings(environment: Mapping[str, str]) -> Settings:
         SettingsError: a FOVEA_ variable is unknown, or its value is not allowed.
     """
     _refuse_unknown(environment, [variable(name) for _, name, _ in fields()])
-    environment = add_endpoint(environment)
+    try:
+        environment = add_endpoint(environment)
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
     values: dict[str, dict[str, Any]] = {}
     for section, name, _ in fields():
         if environment.get(variable(name)):  # an empty one counts as not set
