@@ -121,7 +121,7 @@ class Start(Frame, frozen=True, kw_only=True):
     kv_block_tokens: int
     max_step_tokens: int  # 0: what suits the device
     max_step_sequences: int
-    attention: Literal["auto", "torch", "flashinfer"]
+    attention: Literal["auto", "torch", "flashinfer", "native"]
     cuda_graphs: bool  # record steps that only decode
     prefix_cache: bool  # keep keys and values for prompts that begin alike
     digest_key: bytes  # secret of this gateway process, 32 bytes; equal in all workers

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from config.settings import DEMO_MODEL
-from gateway.start.doctor import Finding, Machine, examine, report
+from gateway.start.doctor import Machine, examine, report
+from gateway.start.findings import Finding
 from gateway.start.need import available_bytes, weigh
 
 GIBIBYTE = 1 << 30
@@ -118,6 +119,20 @@ def test_a_transport_that_cannot_be_had_is_a_failure() -> None:
 
 
 @pytest.mark.slow
+def test_attention_in_c_is_looked_for_where_it_would_be_used(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    half = {"FOVEA_DTYPE": "bfloat16"}
+    topics = [each.topic for each in examine(FREE | half)]
+    assert "compiled" in topics
+    assert "compiled" not in [each.topic for each in examine(FREE)]
+    monkeypatch.setattr("workers.native.library.__file__", str(tmp_path / "library.py"))
+    fault = the_fault(half)
+    assert (fault.level, fault.topic) == ("warning", "compiled")
+    assert "compiler" in fault.text
+    assert the_fault(half | {"FOVEA_ATTENTION": "native"}).level == "failure"
+
+
 @pytest.mark.parametrize(("limit", "level"), [(300, "failure"), (2000, "warning")])
 def test_too_few_open_files_are_told(limit: int, level: str) -> None:
     """The limit is the real one of a process of its own, because it cannot be raised again."""
