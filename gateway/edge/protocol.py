@@ -6,12 +6,8 @@ wait behind the one that is answered, and how long an answer waits for a client 
 
 However a connection ends, the client can read why: what it still sends is taken in, unseen, until
 it stops. One that was idle is told 408, which answers a request that is on its way to it.
-
-It is deaf to offers of other protocols: taking note of one, its parser drops the body. Some
-clients, Java's own among them, offer HTTP/2 with every request until they are told no.
 """
 
-import re
 from asyncio import TimerHandle, Transport
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,6 +17,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from gateway.edge.line import Line
+from gateway.edge.offers import without_offer
 from gateway.edge.refusal import answer_of
 from gateway.errors import (
     HeadTimeout,
@@ -32,8 +29,6 @@ from gateway.errors import (
 )
 from gateway.observe.metrics import Metrics
 
-_OFFER = re.compile(rb"\r\nupgrade:[^\r\n]*(?=\r\n)", re.IGNORECASE)
-_END_OF_HEAD = b"\r\n\r\n"
 # Requests that wait behind the one that is answered; clients that send so many are not known.
 _MAX_PIPELINED = 32
 # Time that a client gets to take in the last words, from the last that it sent itself.
@@ -97,7 +92,7 @@ class Http1(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         self._num_loose_bytes += len(data)
         try:
-            self.parser.feed_data(_without_offer(data))
+            self.parser.feed_data(without_offer(data))
         except httptools.HttpParserUpgrade:
             pass  # no other protocol is spoken here; the request is answered as it is
         except httptools.HttpParserError as error:
@@ -289,14 +284,6 @@ class Http1(HttpToolsProtocol):
         # Who is one too many is not let stay, however much it sends.
         is_one_of_us = not isinstance(error, TooManyConnections)
         self._stop_hearing(self._limits.body_seconds if is_one_of_us else _LAST_WORDS_SECONDS)
-
-
-def _without_offer(data: bytes) -> bytes:
-    # Nothing else than a head begins like this and holds such a line: JSON cannot.
-    if not data.startswith(b"POST "):
-        return data
-    head, end, rest = data.partition(_END_OF_HEAD)
-    return _OFFER.sub(b"", head + end) + rest
 
 
 def _fault(error: BaseException) -> ServeError:

@@ -13,13 +13,14 @@ from gateway.edge.keys import KeyFileError
 from gateway.edge.sockets import StartError, listen
 from gateway.prompts.checkpoint import load_checkpoint
 from gateway.start.findings import Finding, Level
-from gateway.start.need import Weights, available_bytes, weigh
+from gateway.start.need import Weights, weigh
 from gateway.start.packages import check_compiled, check_extras, check_versions, is_for_cpu
 from gateway.start.preflight import check_context, check_devices, open_spans
 from gateway.start.weights import check_weights
 from workers.arena import Arena
 from workers.devices import can_reach, count_gpus, device_bytes
 from workers.families import UnsupportedCheckpoint, family_of
+from workers.machine import available_bytes
 from workers.transport import TransportError, choose_transport
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")

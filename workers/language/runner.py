@@ -1,7 +1,6 @@
 """`StepTensors` in, logits of the wanted rows out; owns the device memory of the KV cache."""
 
 import os
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -10,6 +9,7 @@ from workers.families.decoder import Decoder
 from workers.language.attention import KvCache
 from workers.language.graphs import DecodeGraphs, Recorder
 from workers.language.inputs import StepTensors
+from workers.machine import available_bytes
 
 GPU_SHARE = 0.9  # of the memory that is free once the weights are loaded
 CPU_SHARE = 0.25
@@ -71,20 +71,16 @@ def max_step_tokens_on(device: str) -> int:
 
 
 def default_kv_tokens(decoder: Decoder, max_context_tokens: int) -> int:
-    """Tokens that the KV cache can hold in the device's free memory."""
+    """Tokens that the KV cache can hold in the device's free memory.
+
+    Where a CPU's system does not say what is free, half of all is.
+    """
     token_bytes = sum(layer.num_stored for layer in decoder.kv_spec) * decoder.dtype.itemsize
     if decoder.device.type == "cuda":
         free_bytes, _ = torch.cuda.mem_get_info(decoder.device)
         return int(free_bytes * GPU_SHARE) // token_bytes
-    fitting = int(_available_bytes() * CPU_SHARE) // token_bytes
+    free = available_bytes()
+    if free is None:
+        free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    fitting = int(free * CPU_SHARE) // token_bytes
     return min(fitting, CPU_CONTEXTS * max_context_tokens)
-
-
-def _available_bytes() -> int:
-    """Memory that can be had without swapping; where the system does not say, half of all."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-    fields = dict(line.split(":", 1) for line in lines)
-    return int(fields["MemAvailable"].split()[0]) * 1024

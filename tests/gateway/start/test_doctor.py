@@ -14,7 +14,7 @@ import pytest
 from config.settings import DEMO_MODEL
 from gateway.start.doctor import Machine, examine, report
 from gateway.start.findings import Finding
-from gateway.start.need import available_bytes, weigh
+from gateway.start.need import weigh
 
 GIBIBYTE = 1 << 30
 FREE = {"FOVEA_PORT": "0", "FOVEA_WORKERS": "cpu:vision+language"}
@@ -203,17 +203,6 @@ def test_weights_are_counted_as_the_head_of_their_file_has_them() -> None:
     total = sum(end - start for start, end in spans.values())
     assert weigh(DEMO_MODEL).num_bytes == {"vision": vision, "language": total - vision}
     assert weigh(DEMO_MODEL).num_values["vision"] == vision // 2  # bfloat16
-
-
-def test_the_limit_of_the_container_counts(tmp_path: Path) -> None:
-    memory = tmp_path / "meminfo"
-    memory.write_text("MemTotal: 99 kB\nMemAvailable:    4096 kB\n")
-    assert available_bytes(memory, tmp_path) == 4 << 20
-    (tmp_path / "memory.current").write_text("1000\n")
-    (tmp_path / "memory.max").write_text("max\n")
-    assert available_bytes(memory, tmp_path) == 4 << 20
-    (tmp_path / "memory.max").write_text("3000\n")
-    assert available_bytes(memory, tmp_path) == 2000
 
 
 @pytest.mark.parametrize(
