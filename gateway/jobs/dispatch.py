@@ -286,8 +286,8 @@ def to_error(failed: Failed) -> ServeError:
             return BadRequest(failed.message)
         case "deadline":
             return DeadlinePassed("the request's time limit ran out")
-        case "lost" | "gone":
-            return WorkerLost(_LOST, is_suspect=failed.kind == "lost")
+        case "lost" | "killed" | "gone":
+            return WorkerLost(_LOST, is_suspect=failed.kind != "gone")
         case "out_of_memory":
             return OutOfMemory("a worker has too little memory left for this request; try again")
         case "internal" | "undecoded" | "not_finite":

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TypeVar
 
 import torch
@@ -46,7 +46,9 @@ class Crew:
 
         A pass by itself keeps two threads busy for three quarters of its time; two passes at once
         keep both busy, and wait for each other only at the end. There are more passes than
-        threads where they are large enough, so that a thread that gets on faster does more.
+        threads where they are large enough, so that a thread that gets on faster does more. When
+        this returns or raises, none of them computes any more; of several faults the first share's
+        is raised.
 
         Args:
             num_rows: of each item.
@@ -62,6 +64,7 @@ class Crew:
         shares = _even_shares(num_rows, num_shares)
         each_has = max(1, self._num_threads // num_shares)
         passes = [self._pool.submit(_compute_with, each_has, compute, share) for share in shares]
+        wait(passes)  # all of them, else a fault would be told while others still take memory
         found: dict[int, Result] = {}
         for share, each in zip(shares, passes, strict=True):
             found.update(zip(share, each.result(), strict=True))

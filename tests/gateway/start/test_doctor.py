@@ -208,6 +208,19 @@ def test_weights_are_counted_as_the_head_of_their_file_has_them() -> None:
     assert weigh(DEMO_MODEL).num_values["vision"] == vision // 2  # bfloat16
 
 
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4317"},
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:9", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
+    ],
+)
+def test_traces_by_grpc_are_a_failure(environment: dict[str, str]) -> None:
+    fault = the_fault(environment)
+    assert (fault.level, fault.topic) == ("failure", "settings")
+    assert "grpc" in fault.text.lower()
+
+
 def test_where_traces_go_is_told_and_whether_they_can(monkeypatch: pytest.MonkeyPatch) -> None:
     environment = FREE | {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}
     (finding,) = (each for each in examine(environment) if each.topic == "traces")

@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -158,3 +159,22 @@ def test_a_fault_in_one_share_is_the_callers() -> None:
 
     with pytest.raises(RuntimeError, match="share 1"):
         crew().share_out([9, 8, 7], compute)
+
+
+def test_a_fault_is_told_only_once_no_share_computes_any_more() -> None:
+    """Who hears of it may compute again at once, with the memory that the batch has had."""
+    has_failed = threading.Event()
+    ended: list[int] = []
+
+    def compute(places: list[int]) -> list[int]:
+        if 0 in places:
+            has_failed.set()
+            raise RuntimeError("share 0")
+        assert has_failed.wait(SECONDS)
+        time.sleep(0.05)  # for the caller, who would be told meanwhile
+        ended.extend(places)
+        return places
+
+    with pytest.raises(RuntimeError, match="share 0"):
+        crew().share_out([9, 8, 7], compute)
+    assert sorted(ended) == [1, 2]
