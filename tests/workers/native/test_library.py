@@ -31,7 +31,7 @@ def test_without_the_library_there_is_no_kernel(
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
-@pytest.mark.parametrize("name", ["attention.c", "rows.c"])
+@pytest.mark.parametrize("name", ["attention.c", "products.c", "rows.c"])
 def test_the_compiler_finds_nothing_to_warn_of(name: str, tmp_path: Path) -> None:
     flags = ["-O1", "-std=c11", "-Wall", "-Wextra", "-Werror", "-c", "-o", str(tmp_path / "out")]
     subprocess.run(["cc", *flags, str(SOURCES / name)], check=True)
