@@ -7,7 +7,7 @@
 #include "tiles.h"
 
 #define PRODUCT_ROWS 8    /* 8 * 3 sums, 3 columns and a row's pair fill the registers */
-#define ROWS_PER_ITEM 512 /* a multiple of PRODUCT_ROWS; so many rows stay in the second cache */
+#define ROWS_PER_ITEM 128 /* a multiple of PRODUCT_ROWS; so many rows stay in the second cache */
 #define LOG2_E 1.4426950408889634f
 
 STEP __m512 silu(__m512 x)
@@ -65,12 +65,8 @@ static int64_t strips_of(const struct product *job)
     return (job->num_out + COLUMNS - 1) / COLUMNS;
 }
 
-/* An item is a strip of columns, and some of the rows. */
-TARGET static void multiply_item(const void *handed, int64_t item)
+STEP void multiply_strip(const struct product *job, int64_t strip, int64_t row, int64_t end)
 {
-    const struct product *job = handed;
-    int64_t strip = item % strips_of(job), row = item / strips_of(job) * ROWS_PER_ITEM;
-    int64_t end = row + ROWS_PER_ITEM < job->num_rows ? row + ROWS_PER_ITEM : job->num_rows;
     for (; end - row >= PRODUCT_ROWS; row += PRODUCT_ROWS)
         multiply_rows(job, strip, row, PRODUCT_ROWS);
     for (; end - row >= 4; row += 4)
@@ -81,12 +77,31 @@ TARGET static void multiply_item(const void *handed, int64_t item)
         multiply_rows(job, strip, row, 1);
 }
 
+/* All columns of some rows: threads that write to different rows do not disturb each other. */
+TARGET static void multiply_some_rows(const void *handed, int64_t item)
+{
+    const struct product *job = handed;
+    int64_t row = item * ROWS_PER_ITEM, end = row + ROWS_PER_ITEM;
+    for (int64_t strip = 0; strip < strips_of(job); strip++)
+        multiply_strip(job, strip, row, end < job->num_rows ? end : job->num_rows);
+}
+
+/* Some columns of all rows: the weight, which takes longest with few rows, is read once. */
+TARGET static void multiply_some_columns(const void *handed, int64_t strip)
+{
+    const struct product *job = handed;
+    multiply_strip(job, strip, 0, job->num_rows);
+}
+
 /* Compute `outputs`. */
 void fovea_multiply(const struct product *job)
 {
-    int64_t num_items = strips_of(job) * ((job->num_rows + ROWS_PER_ITEM - 1) / ROWS_PER_ITEM);
     double steps = (double)job->num_rows * (double)(job->num_in * job->num_out) / (2 * LANES);
-    share(multiply_item, job, num_items, steps, job->num_threads);
+    int64_t row_items = (job->num_rows + ROWS_PER_ITEM - 1) / ROWS_PER_ITEM;
+    if (row_items >= 2 * job->num_threads)
+        share(multiply_some_rows, job, row_items, steps, job->num_threads);
+    else
+        share(multiply_some_columns, job, strips_of(job), steps, job->num_threads);
 }
 
 #else

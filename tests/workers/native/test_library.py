@@ -1,5 +1,6 @@
 """Where the library comes from, and what happens where it is not."""
 
+import ctypes
 import shutil
 import subprocess
 from pathlib import Path
@@ -33,5 +34,21 @@ def test_without_the_library_there_is_no_kernel(
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 @pytest.mark.parametrize("name", ["attention.c", "products.c", "rows.c"])
 def test_the_compiler_finds_nothing_to_warn_of(name: str, tmp_path: Path) -> None:
-    flags = ["-O1", "-std=c11", "-Wall", "-Wextra", "-Werror", "-c", "-o", str(tmp_path / "out")]
+    flags = [
+        "-O1",
+        "-std=c11",
+        "-D_GNU_SOURCE",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-c",
+        "-o",
+        str(tmp_path / "out"),
+    ]
     subprocess.run(["cc", *flags, str(SOURCES / name)], check=True)
+
+
+def test_the_threads_that_torch_computes_with_can_be_found() -> None:
+    """By the name that `share.h` looks for; without it the kernels compute with one thread."""
+    assert torch.get_num_threads() > 0
+    assert hasattr(ctypes.CDLL(None), "GOMP_parallel")
