@@ -185,6 +185,7 @@ class Gateway:
             server.force_exit = self._stop_now.is_set()
             await http
             await self._services.fetcher.close()
+            await self._services.grammar_checks.close()
             await self._pool.stop(0 if self._stop_now.is_set() else _LEAVE_SECONDS)
             if self._spans is not None:
                 self._spans.close(0 if self._stop_now.is_set() else _LAST_WORDS_SECONDS)
