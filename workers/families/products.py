@@ -1,6 +1,7 @@
 """Products with the weights of a model: plain ones, and packed ones for bfloat16 on a CPU."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -88,6 +89,22 @@ def product_of(*layers: nn.Linear) -> Product | PackedProduct:
     biases = [each.bias.detach() for each in layers if each.bias is not None]
     bias = torch.cat(biases) if biases else None
     return PackedProduct(weight, bias) if _packs(weight) else Product(weight.detach(), bias)
+
+
+class GatedMlp(nn.Module):
+    """The library's of two products, the SiLU of one gating the other, and a third of theirs."""
+
+    def __init__(self, mlp: Any) -> None:
+        """Take over the library's."""
+        super().__init__()
+        self.gate = product_of(mlp.gate_proj)
+        self.up = product_of(mlp.up_proj)
+        self.down = product_of(mlp.down_proj)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., width] -> [..., width]."""
+        output: Tensor = self.down(self.up.times(x, self.gate.silu(x)))
+        return output
 
 
 def pack_layers(model: nn.Module, kept: Iterable[str] = ()) -> None:
