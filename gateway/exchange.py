@@ -66,11 +66,13 @@ class Exchange(ABC):
                 await self._run_until_gone()
         except ServeError as error:
             await self._fail(error)
+            _forget_the_way(error)
             return error.status, error.code
-        except Exception:
+        except Exception as error:
             log.exception("request %s failed", self._request_id)
             fault = ServeError("the gateway failed on this request")
             await self._fail(fault)
+            _forget_the_way(error)
             return fault.status, fault.code
         return (200, "") if self._answered else (_CLIENT_GONE, "client_gone")
 
@@ -192,6 +194,19 @@ class Exchange(ABC):
         response.headers.update(self._headers)
         await response(self._scope, self._receive, self._send)
         self._answered = True
+
+
+def _forget_the_way(error: BaseException) -> None:
+    """Drop the frames that an error and those before it came through.
+
+    They hold the request, and some hold the error: what a refused request held would stay until
+    the collector of cycles comes by, which large bodies hardly hasten, or until a thread that
+    failed gets other work.
+    """
+    link: BaseException | None = error
+    while link is not None:
+        link.__traceback__ = None
+        link = link.__context__
 
 
 def _weight(asked: Asked) -> tuple[int, int]:

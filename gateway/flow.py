@@ -15,6 +15,9 @@ async def together(work: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one) for one in work]
     except BaseExceptionGroup as failures:
+        # A failure leads to this frame, which must not lead back: `gateway.exchange` says why.
+        failures.__traceback__ = None
+        del group, tasks
         raise _first(failures) from None
     return [task.result() for task in tasks]
 

@@ -22,7 +22,6 @@ from gateway.offer import Offer
 from gateway.prompts.prompt import ImageRef, Prompt
 from gateway.prompts.text import PromptTokens, build, refuse_hopeless
 from gateway.services import Services
-from gateway.structured.grammar import check_grammar
 from workers.families import ImageShapeError
 from workers.families.plan import ImagePlan
 
@@ -84,7 +83,7 @@ class Journey:
         refuse_hopeless(self._prompt, limit)
         if self._prompt.grammar is not None:
             with self._services.metrics.stage("grammar"):
-                await anyio.to_thread.run_sync(check_grammar, self._prompt.grammar)
+                await self._services.grammar_checks.check(self._prompt.grammar.schemas)
         pictures, tokens = await self._read(limit)
         num_tokens = tokens.num_tokens + self._prompt.num_choices * tokens.sampling.max_tokens
         self._permit.demand(num_tokens, room)

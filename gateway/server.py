@@ -34,6 +34,7 @@ from gateway.observe.metrics import Metrics
 from gateway.observe.serving_names import add_serving_names
 from gateway.prompts.checkpoint import load_checkpoint
 from gateway.services import Services
+from gateway.start.memory import give_back_when
 from gateway.start.preflight import check_context, check_devices, open_spans
 from gateway.start.progress import LoadProgress
 from gateway.start.weights import check_weights
@@ -169,22 +170,26 @@ class Gateway:
             StartError: a worker could not start.
         """
         set_up_pillow(self._settings.images)
-        loop = asyncio.get_running_loop()
+        loop, admission = asyncio.get_running_loop(), self._services.admission
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal)
         server = _HttpServer(self._uvicorn_config())
         http = asyncio.create_task(server.serve(sockets=[self._listener]))
+        tidy = asyncio.create_task(give_back_when(lambda: not admission.num_running))
         try:
             await self._pool.start()
-            self._say_starting()
+            for view in self._pool.fleet().workers:
+                log.info("starting %s on %s: %s", view.name, view.device, " and ".join(view.roles))
             await self._until_ready()
             await self._stop.wait()
             await self._drain()
         finally:
+            tidy.cancel()
             server.should_exit = True
             server.force_exit = self._stop_now.is_set()
             await http
             await self._services.fetcher.close()
+            await self._services.grammar_checks.close()
             await self._pool.stop(0 if self._stop_now.is_set() else _LEAVE_SECONDS)
             if self._spans is not None:
                 self._spans.close(0 if self._stop_now.is_set() else _LAST_WORDS_SECONDS)
@@ -225,10 +230,6 @@ class Gateway:
             return
         await ready
         self._say_ready()
-
-    def _say_starting(self) -> None:
-        for view in self._pool.fleet().workers:
-            log.info("starting %s on %s: %s", view.name, view.device, " and ".join(view.roles))
 
     def _say_ready(self) -> None:
         seconds = time.monotonic() - self._begun

@@ -22,6 +22,7 @@ from gateway.jobs.dispatch import Dispatcher
 from gateway.jobs.revival import Revival
 from gateway.observe.metrics import Metrics
 from gateway.prompts.checkpoint import Checkpoint
+from gateway.structured.checking import GrammarChecks
 from workers.families.plan import Backend
 from workers.pool import Pool
 
@@ -49,6 +50,7 @@ class Services:
     keys: KeyRing | None = None  # without, everybody is let in
     spans: "Spans | None" = None  # without, nobody wants traces
     names: NameBook = field(default_factory=NameBook)
+    grammar_checks: GrammarChecks = field(default_factory=GrammarChecks)
     revival: Revival = field(default_factory=Revival)
     arrivals: Iterator[int] = field(default_factory=count)  # numbers for requests as they come
     digest_key: bytes = field(default_factory=lambda: secrets.token_bytes(32))

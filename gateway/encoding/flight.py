@@ -127,6 +127,8 @@ class Flight:
             self.landing.cancel()
         elif (error := way.exception() or self.room.loss) is not None:
             self.room.embeddings.release()
+            # Both lead to frames that hold this flight; see `gateway.exchange`.
+            error.__traceback__ = self._way = None
             self.landing.set_exception(error)
             self.landing.exception()  # whoever had a seat may be gone
         else:

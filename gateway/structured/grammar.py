@@ -8,7 +8,7 @@ from gateway.prompts.tool_use import ToolUse
 from gateway.schemas.format_schema import ResponseFormat
 from gateway.schemas.schema import ChatRequest
 from gateway.structured.call_grammar import call_rules, marker_token
-from gateway.structured.json_grammar import OPTIONS, SchemaRule, check_rule, schema_rule
+from gateway.structured.json_grammar import OPTIONS, SchemaRule, schema_rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +68,6 @@ def make_raw_grammar(form: ResponseFormat) -> Grammar | None:
     """
     said = _said(form)
     return None if said is None else Grammar(f"answer: {said.text}\n", (said,), holds_thought=True)
-
-
-def check_grammar(grammar: Grammar) -> None:
-    """Have the library read a grammar's schemas. Takes CPU time: run it in a thread.
-
-    Raises:
-        BadRequest: the library cannot take one; the message says why.
-    """
-    for schema in grammar.schemas:
-        check_rule(schema)
 
 
 def _said(form: ResponseFormat) -> SchemaRule | None:

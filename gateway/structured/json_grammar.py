@@ -52,22 +52,21 @@ def schema_rule(schema: dict[str, Any], param: str, *, is_strict: bool = True) -
     return SchemaRule(f"%json {text}", param)
 
 
-def check_rule(rule: SchemaRule) -> None:
-    """Have the library read a schema. Takes CPU time, without the lock: run it in a thread.
+def refusal(rule: SchemaRule, reason: str) -> BadRequest:
+    """What a caller is told whose schema the library cannot take."""
+    return BadRequest(
+        f"{rule.param}: no answer can be kept to this schema: {reason}",
+        param=rule.param,
+        code="invalid_schema",
+    )
 
-    Raises:
-        BadRequest: the library cannot take it; the message says why.
+
+def why_refused(rule: str) -> str:
+    """The library's reason against a rule, cut to what may be told; empty if it takes it.
+
+    A schema can end the process that this runs in; see `gateway.structured.checker`.
     """
-    if reason := _why_refused(f"{OPTIONS}start: {rule.text}\n"):
-        raise BadRequest(
-            f"{rule.param}: no answer can be kept to this schema: {reason}",
-            param=rule.param,
-            code="invalid_schema",
-        )
-
-
-def _why_refused(grammar: str) -> str:
-    """The library's reason, cut to what may be told; empty if it takes the grammar."""
+    grammar = f"{OPTIONS}start: {rule}\n"
     limits = LLParserLimits(verbose_errors=False)
     try:
         with name_panics():  # as over a long word whose letters take several bytes

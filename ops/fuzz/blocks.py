@@ -14,7 +14,8 @@ from random import Random
 from ops.fuzz.mutate import EXTREMES, mutate
 
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
-_MANY = 400  # times that one block comes
+_MANY = 400  # times that one block comes, if it is small
+_MAX_REPEATED_BYTES = 1 << 20
 _BARE_MARKERS = (0xD8, 0xD9)
 _START_OF_SCAN = 0xDA
 
@@ -70,7 +71,8 @@ def _change(blocks: list[Block], form: Form, chance: Random) -> None:
         case 4:
             del blocks[place]
         case 5:
-            blocks[place:place] = [block] * chance.choice((1, 2, _MANY))
+            most = 2 + _MAX_REPEATED_BYTES // (1 + len(block.content))
+            blocks[place:place] = [block] * min(most, chance.choice((1, 2, _MANY)))
         case 6:
             blocks.insert(chance.randrange(len(blocks)), blocks.pop(place))
         case _:

@@ -47,6 +47,11 @@ class _QuietGateway(Gateway):
         """What uvicorn would be given."""
         return build_app(self._services)
 
+    async def leave(self) -> None:
+        """End what stands beside it."""
+        await self._services.grammar_checks.close()
+        self.inline.close()
+
     def held(self) -> dict[str, float]:
         """What is held though nothing is in work; what is kept to be shown again does not count."""
         services = self._services
@@ -125,9 +130,9 @@ class House:
         return reply
 
     def close(self) -> None:
-        """Let go of the loop and the memory."""
+        """Let go of the loop, the memory and the processes."""
+        self._runner.run(self._gateway.leave())
         self._runner.close()
-        self._gateway.inline.close()
 
 
 def _scope(path: str) -> Scope:

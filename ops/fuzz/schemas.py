@@ -10,7 +10,8 @@ from typing import Any
 from config.settings import DEMO_MODEL
 from gateway.errors import BadRequest
 from gateway.prompts.checkpoint import load_checkpoint
-from gateway.structured.json_grammar import OPTIONS, check_rule, schema_rule
+from gateway.structured.checker import judge
+from gateway.structured.json_grammar import OPTIONS, refusal, schema_rule
 from ops.fuzz.target import Wrong
 from ops.fuzz.trees import damage
 from workers.language.grammar import Fault, Follower, Grammars, Outlook
@@ -58,7 +59,8 @@ class Schemas:
         """See `Target.judge`."""
         try:
             rule = schema_rule(json.loads(data), "response_format", is_strict=bool(data[-2] & 1))
-            check_rule(rule)
+            if reason := judge([rule.text]).reason:
+                raise refusal(rule, reason)
         except BadRequest as error:
             if len(error.message) > 300:
                 raise Wrong(f"an error of {len(error.message)} characters") from error

@@ -8,6 +8,9 @@ Place = tuple[Any, Any]  # a list or an object, and an index or a name in it
 
 _DEEP = 200
 _LONG = 5000
+# Characters and values of what is repeated. Repeats of repeats are soon a hundred megabytes:
+# memory of the fuzzer, which says nothing of whom it sends that to.
+_MAX_REPEATED = 1 << 21
 ODD_VALUES: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 2, 1.5, -0.0, 1e308, 1e-320, 2**31, 2**53, 2**63 - 1, -(2**63),
     "", " ", "0", "null", "auto", "\0", "\U0001f600", "\u202e\u0000\ufeff", "a" * 101, "x" * _LONG,
@@ -53,11 +56,31 @@ def _change(place: Place, places: Sequence[Place], names: Sequence[str], chance:
         lambda: holder.__setitem__(key, odd_value(chance)),
         lambda: holder.__delitem__(key),
         lambda: holder.__setitem__(key, _copy(_value(chance.choice(places)))),
-        lambda: holder.__setitem__(key, [holder[key]] * chance.choice((1, 2, 70))),
+        lambda: holder.__setitem__(key, _repeated(holder[key], chance)),
         lambda: _add(holder, names, chance),
         lambda: _add(holder, names, chance),
     )
     chance.choice(ways)()
+
+
+def _repeated(value: Any, chance: Random) -> list[Any]:
+    """A value up to 70 times, unless that is too much; no two are one, so each changes alone."""
+    times = chance.choice((1, 2, 70))
+    enough = _MAX_REPEATED // times
+    return [_copy(value) for _ in range(times if _size_of(value, enough) <= enough else 1)]
+
+
+def _size_of(tree: Any, enough: int) -> int:
+    """Characters and values in a tree, or some number above `enough`."""
+    size, waiting = 0, [tree]
+    while waiting and size <= enough:
+        value = waiting.pop()
+        size += 1 + (len(value) if isinstance(value, str) else 0)
+        if isinstance(value, dict):
+            waiting += [*value, *value.values()]
+        elif isinstance(value, list):
+            waiting += value
+    return size
 
 
 def _add(holder: Any, names: Sequence[str], chance: Random) -> None:

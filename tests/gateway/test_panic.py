@@ -4,7 +4,8 @@ import pytest
 
 from gateway.errors import BadRequest
 from gateway.panic import LibraryPanic, name_panics
-from gateway.structured.json_grammar import check_rule, schema_rule
+from gateway.structured.json_grammar import schema_rule
+from tests.gateway.structured.reading import read
 
 # The library cuts what it cannot take at the hundredth byte, to tell it: here within a letter.
 CUT_WITHIN_A_LETTER = "a" + 99 * "é"
@@ -38,5 +39,5 @@ def test_a_schema_over_which_the_library_panics_is_the_callers_mistake(
 ) -> None:
     rule = schema_rule(schema, "response_format")
     with pytest.raises(BadRequest, match="no answer can be kept to this schema") as caught:
-        check_rule(rule)
+        read(rule)
     assert caught.value.code == "invalid_schema"

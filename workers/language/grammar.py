@@ -19,6 +19,7 @@ from workers.messages import Vocabulary
 
 NUM_THREADS = 4  # grammars that are slow at the same time before others wait for them
 MAX_COMPILED = 64  # grammars kept for answers to come
+MAX_KEPT_CHARACTERS = 1 << 20  # of them all; the worst take a kilobyte for each
 MAX_LEXER_STATES = 25_000  # of one answer; one or two kilobytes each
 _MAX_REASON_CHARACTERS = 200
 _NO_WAY = "NoExtension"  # the library's word
@@ -123,11 +124,19 @@ class Grammars:
         if compiled is None:
             compiled = self._compiled[text] = self._threads.submit(self._compile, text)
         self._compiled.move_to_end(text)
-        if len(self._compiled) > MAX_COMPILED:
-            self._compiled.popitem(last=False)
+        self._forget()
         follower = Follower(self)
         compiled.add_done_callback(follower.start)
         return follower
+
+    def _forget(self) -> None:
+        """Drop those that were not asked for the longest, but never the last one."""
+        num_characters = sum(map(len, self._compiled))
+        while len(self._compiled) > 1 and (
+            len(self._compiled) > MAX_COMPILED or num_characters > MAX_KEPT_CHARACTERS
+        ):
+            text, _ = self._compiled.popitem(last=False)
+            num_characters -= len(text)
 
     def wait(self, seconds: float) -> None:
         """Return when a follower may have become ready since the last call, or time is up."""

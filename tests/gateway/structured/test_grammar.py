@@ -20,8 +20,9 @@ from gateway.prompts.tool_use import NO_TOOLS, ToolUse
 from gateway.schemas.format_schema import ResponseFormat
 from gateway.schemas.schema import parse_request
 from gateway.structured.call_grammar import MAX_CALLS_CHARACTERS
-from gateway.structured.grammar import Grammar, check_grammar, make_grammar, make_raw_grammar
+from gateway.structured.grammar import Grammar, make_grammar, make_raw_grammar
 from gateway.structured.json_grammar import MAX_SCHEMA_BYTES
+from tests.gateway.structured.reading import read
 from tests.schemas import AGE, SCHEMAS, WORD, Schema, record
 from tests.vocabularies import trained_ranks, write_vocabulary
 from tests.walks import vocabulary_of, walk
@@ -131,7 +132,7 @@ class Subject:
         """What random answers are read as."""
         grammar = self.grammar(**fields)
         assert grammar is not None
-        check_grammar(grammar)
+        read(*grammar.schemas)
         text = grammar.text(self.checkpoint, in_thought)
         return [
             self.hear(
@@ -295,10 +296,10 @@ def test_what_the_library_does_not_know_is_left_out_unless_it_is_strict(subject:
         grammar = subject.grammar(**fields)
         assert grammar is not None
         if param is None:
-            check_grammar(grammar)
+            read(*grammar.schemas)
             continue
         with pytest.raises(BadRequest) as caught:
-            check_grammar(grammar)
+            read(*grammar.schemas)
         assert caught.value.param == param
         assert '"not"' in caught.value.message
 
@@ -323,7 +324,7 @@ def test_a_schema_that_the_library_cannot_take_is_refused_with_its_reason(
     grammar = subject.grammar(response_format=form_of(schema))
     assert grammar is not None
     with pytest.raises(BadRequest, match=word) as caught:
-        check_grammar(grammar)
+        read(*grammar.schemas)
     assert caught.value.param == "response_format.json_schema.schema"
     assert caught.value.code == "invalid_schema"
     assert "\n" not in caught.value.message
@@ -339,7 +340,7 @@ def test_a_schema_that_is_too_large_or_too_deep_is_refused(subject: Subject) -> 
     grammar = subject.grammar(response_format=form_of(deep))
     assert grammar is not None
     with pytest.raises(BadRequest, match="recursion limit"):
-        check_grammar(grammar)
+        read(*grammar.schemas)
     for _ in range(200):
         deep = {"type": "array", "items": deep}
     with pytest.raises(BadRequest, match="too deep"):
@@ -359,7 +360,7 @@ def test_a_callers_options_for_the_library_are_dropped(subject: Subject) -> None
     grammar = subject.grammar(response_format=form_of(schema))
     assert grammar is not None
     with pytest.raises(BadRequest):
-        check_grammar(grammar)
+        read(*grammar.schemas)
 
 
 def test_any_object_is_the_form_where_no_schema_is_given(subject: Subject) -> None:

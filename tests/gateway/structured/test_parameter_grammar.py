@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 from gateway.errors import BadRequest
-from gateway.structured.grammar import check_grammar
+from tests.gateway.structured.reading import read
 from tests.gateway.structured.test_grammar import Subject, named, spelt_xml, token_xml
 from tests.schemas import AGE, COLOUR, POINT, SCHEMAS, WORD, Schema, listed, record
 from tests.walks import ids_of, settled
@@ -48,7 +48,7 @@ def refused(subject: Subject, schema: Schema, strict: bool = True) -> BadRequest
 def rules(subject: Subject, schema: Schema, strict: bool = False) -> str:
     grammar = subject.grammar(tools=[tool(schema, strict=strict)], tool_choice="required")
     assert grammar is not None
-    check_grammar(grammar)
+    read(*grammar.schemas)
     return grammar.text(subject.checkpoint, in_thought=False)
 
 

@@ -14,6 +14,7 @@ from gateway.structured.json_grammar import OPTIONS, schema_rule
 from tests.schemas import SCHEMAS, Schema
 from tests.vocabularies import trained_ranks, write_vocabulary
 from tests.walks import follow, ids_of, settled, vocabulary_of, walk
+from workers.language import grammar
 from workers.language.grammar import Fault, Follower, Grammars, Outlook
 from workers.messages import Vocabulary
 
@@ -175,3 +176,18 @@ def _turns(follower: Follower) -> int:
         time.sleep(0.0005)
         num_turns += 1
     return num_turns
+
+
+def test_grammars_that_are_kept_are_bounded_by_their_number_and_their_length(
+    grammars: Grammars, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [grammar_of({"const": f"{number:0>100}"}) for number in range(7)]
+    for most, characters in ((3, 1 << 20), (64, 3 * len(texts[0]))):
+        monkeypatch.setattr(grammar, "MAX_COMPILED", most)
+        monkeypatch.setattr(grammar, "MAX_KEPT_CHARACTERS", characters)
+        for text in texts:
+            settled(grammars, grammars.begin(text))
+        assert list(grammars._compiled) == texts[-3:]
+    longest = grammar_of({"const": 5000 * "x"})
+    settled(grammars, grammars.begin(longest))
+    assert list(grammars._compiled) == [longest]
