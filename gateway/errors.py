@@ -5,7 +5,8 @@ ServeError
                     BodyTooLarge 413, BodyTimeout 408, UnknownModel 404, UnknownRoute 404,
                     WrongMethod 405, InvalidKey 401, KeyNotAllowed 403, RequestFenced 422,
                     ImageFenced 422
-    HeadError       MalformedRequest 400, HeadTimeout 408, IdleTimeout 408, HeadTooLarge 431
+    HeadError       (edge/head_errors.py) MalformedRequest 400, HeadTimeout 408,
+                    IdleTimeout 408, HeadTooLarge 431
   BusyError         Overloaded 429, RateLimited 429, DeadlinePassed 504, NotReady 503,
                     TooManyConnections 503
   WorkerError       WorkerFailed 500, OutOfMemory 503, WorkerLost 503
@@ -117,38 +118,6 @@ class KeyNotAllowed(CallerError):
 
     status = 403
     code = "insufficient_permissions"
-
-
-class HeadError(CallerError):
-    """What came over the connection is no request; the connection is closed."""
-
-    code = "invalid_http"
-
-
-class MalformedRequest(HeadError):
-    """The bytes are no HTTP/1.1."""
-
-
-class HeadTimeout(HeadError):
-    """The head of a request did not arrive in time."""
-
-    status = 408
-    code = "head_timeout"
-
-
-class IdleTimeout(HeadError):
-    """No request came over the connection; whoever reads this may have sent one just now."""
-
-    status = 408
-    code = "idle_timeout"
-    retryable = True
-
-
-class HeadTooLarge(HeadError):
-    """The head of a request, or what comes behind its body, is longer than the limit."""
-
-    status = 431
-    code = "head_too_large"
 
 
 class ImageRejected(CallerError):

@@ -16,17 +16,11 @@ from typing import Any, cast
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from gateway.edge.head_errors import HeadTimeout, HeadTooLarge, IdleTimeout, MalformedRequest
 from gateway.edge.line import Line
 from gateway.edge.offers import without_offer
 from gateway.edge.refusal import answer_of
-from gateway.errors import (
-    HeadTimeout,
-    HeadTooLarge,
-    IdleTimeout,
-    MalformedRequest,
-    ServeError,
-    TooManyConnections,
-)
+from gateway.errors import ServeError, TooManyConnections
 from gateway.observe.metrics import Metrics
 
 # Requests that wait behind the one that is answered; clients that send so many are not known.

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gateway import errors
+from gateway.edge import head_errors
 from gateway.edge.gate import OPEN_PATHS
 from gateway.jobs.fence import ImageFenced, RequestFenced
 from gateway.routes.replies import json_response
@@ -25,10 +26,10 @@ Errors = tuple[type[errors.ServeError], ...]
 # What may go wrong before a route is reached, on the way to its body, and in its work.
 _ANYWHERE: Errors = (
     errors.ServeError,
-    errors.MalformedRequest,
-    errors.HeadTimeout,
-    errors.IdleTimeout,
-    errors.HeadTooLarge,
+    head_errors.MalformedRequest,
+    head_errors.HeadTimeout,
+    head_errors.IdleTimeout,
+    head_errors.HeadTooLarge,
     errors.TooManyConnections,
 )
 _AT_THE_GATE: Errors = (errors.InvalidKey, errors.KeyNotAllowed)

@@ -10,6 +10,7 @@ from starlette.routing import Route
 
 from gateway import errors
 from gateway.api import routes
+from gateway.edge.head_errors import HeadError
 from gateway.schemas.openapi import OPERATIONS, Operation, document
 from gateway.services import Services
 
@@ -17,7 +18,7 @@ MODEL = "demo/model"
 # Of paths and methods that the document does not have.
 NO_OPERATION = {errors.UnknownRoute, errors.WrongMethod}
 # Never raised themselves.
-ROOTS = {errors.CallerError, errors.HeadError, errors.BusyError, errors.WorkerError}
+ROOTS = {errors.CallerError, HeadError, errors.BusyError, errors.WorkerError}
 WITH_BODIES = [each for each in OPERATIONS if each.body]
 
 
