@@ -1,6 +1,8 @@
 # The two commands of the README. PYTHON picks the interpreter that makes the environment.
 PYTHON ?= python3
 VENV := .venv
+# What an installation is made of, beside the Python that it reads in place.
+BUILT_OF := pyproject.toml $(wildcard workers/native/*.[ch])
 
 .PHONY: serve test check
 
@@ -16,12 +18,12 @@ check: $(VENV)/test.stamp
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/serve.stamp: pyproject.toml | $(VENV)/bin/python
+$(VENV)/serve.stamp: $(BUILT_OF) | $(VENV)/bin/python
 	@echo "Installing into $(VENV): about 6 GB, which takes some minutes"
 	$(VENV)/bin/python -m pip install --quiet --editable .
 	@touch $@
 
-$(VENV)/test.stamp: pyproject.toml | $(VENV)/bin/python
+$(VENV)/test.stamp: $(BUILT_OF) | $(VENV)/bin/python
 	@echo "Installing into $(VENV), tools for tests included: about 6 GB, which takes some minutes"
 	$(VENV)/bin/python -m pip install --quiet --editable '.[dev]'
 	@touch $@ $(VENV)/serve.stamp

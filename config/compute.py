@@ -41,11 +41,12 @@ class EngineSettings(Section):
         ),
     )
     max_step_sequences: int = Field(128, ge=1, description="Sequences that one engine step takes.")
-    attention: Literal["auto", "torch", "flashinfer"] = Field(
+    attention: Literal["auto", "torch", "flashinfer", "native"] = Field(
         "auto",
         description=(
-            "Attention of the language model: torch's own, or FlashInfer's, which reads KV blocks "
-            "in place; auto: FlashInfer's on a GPU where it is installed and fits the model."
+            "Attention of the language model: torch's own, or one that reads KV blocks in place: "
+            "FlashInfer's on a GPU, or native, ours in C, on a CPU in bfloat16; auto: the one of "
+            "the device where it is installed and fits the model."
         ),
     )
     cuda_graphs: bool = Field(

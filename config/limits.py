@@ -41,14 +41,18 @@ class ClientSettings(Section):
         32_768, ge=1024, description="Largest head of a request, its URL included; then 431."
     )
     head_seconds: float = Field(
-        10.0, gt=0, description="Time a client gets to send the head of a request; then 408."
+        10.0,
+        gt=0,
+        description=(
+            "Time a client gets to send the head of a request, from its first byte; then 408."
+        ),
     )
     idle_seconds: float = Field(
         75.0,
         gt=0,
         description=(
-            "Time a connection stays open between requests, in seconds; longer than load "
-            "balancers keep theirs, which is often 60."
+            "Time a connection stays open between requests and before the first, in seconds; "
+            "longer than load balancers keep theirs, which is often 60."
         ),
     )
     stalled_seconds: float = Field(

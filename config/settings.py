@@ -170,7 +170,8 @@ class WorkerSettings(Section):
         ge=0,
         description=(
             "Time for which a prompt or an image is refused after it was by itself when a worker "
-            "died, and there at an earlier death, in seconds."
+            "died, and there at an earlier death, in seconds; a tenth of it at first where the "
+            "worker was killed from outside."
         ),
     )
 
@@ -276,7 +277,10 @@ def load_settings(environment: Mapping[str, str]) -> Settings:
         SettingsError: a FOVEA_ variable is unknown, or its value is not allowed.
     """
     _refuse_unknown(environment, [variable(name) for _, name, _ in fields()])
-    environment = add_endpoint(environment)
+    try:
+        environment = add_endpoint(environment)
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
     values: dict[str, dict[str, Any]] = {}
     for section, name, _ in fields():
         if environment.get(variable(name)):  # an empty one counts as not set

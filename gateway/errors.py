@@ -5,7 +5,7 @@ ServeError
                     BodyTooLarge 413, BodyTimeout 408, UnknownModel 404, UnknownRoute 404,
                     WrongMethod 405, InvalidKey 401, KeyNotAllowed 403, RequestFenced 422,
                     ImageFenced 422
-    HeadError       MalformedRequest 400, HeadTimeout 408, HeadTooLarge 431
+    HeadError       MalformedRequest 400, HeadTimeout 408, IdleTimeout 408, HeadTooLarge 431
   BusyError         Overloaded 429, RateLimited 429, DeadlinePassed 504, NotReady 503,
                     TooManyConnections 503
   WorkerError       WorkerFailed 500, OutOfMemory 503, WorkerLost 503
@@ -136,6 +136,14 @@ class HeadTimeout(HeadError):
     code = "head_timeout"
 
 
+class IdleTimeout(HeadError):
+    """No request came over the connection; whoever reads this may have sent one just now."""
+
+    status = 408
+    code = "idle_timeout"
+    retryable = True
+
+
 class HeadTooLarge(HeadError):
     """The head of a request, or what comes behind its body, is longer than the limit."""
 
@@ -166,7 +174,7 @@ class ImageRejected(CallerError):
 
     def about(self, index: int, param: str) -> "ImageRejected":
         """The same fault in an equal image of another request, or at another place."""
-        return type(self)(
+        same = type(self)(
             self._reason,
             index=index,
             stage=self.stage,
@@ -174,6 +182,8 @@ class ImageRejected(CallerError):
             code=self.code,
             retryable=self.retryable,
         )
+        same.retry_after_seconds = self.retry_after_seconds
+        return same
 
     def extra(self) -> dict[str, Any]:
         return {"image_index": self.index, "stage": self.stage}

@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 
 import anyio
@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from gateway.answers.answer import Answers, Piece
 from gateway.edge.admit import Permit
-from gateway.errors import DeadlinePassed, ServeError, error_body
+from gateway.errors import DeadlinePassed, ServeError, WorkerError, error_body
 from gateway.exchange import Exchange
 from gateway.flow import together
 from gateway.jobs.retry import Tries
@@ -41,16 +41,15 @@ class Generation(Exchange):
                     Journey(self._services, prompt, permit, self._arrival)
                     for prompt in asked.prompts
                 ]
-                begin = partial(self._begin, journeys, asked)
+                begin = partial(self._begin, journeys, asked, permit)
                 answers, pieces = await Tries(self._services, self._request_id).run(begin, cleanup)
-                cleanup.callback(self._count, answers, permit)
                 tell = self._tell_streaming if asked.streamed else self._tell_whole
                 await tell(answers, pieces)
         except TimeoutError as error:
             raise DeadlinePassed("the request's time limit ran out") from error
 
     async def _begin(
-        self, journeys: Sequence[Journey], asked: Asked, cleanup: ExitStack
+        self, journeys: Sequence[Journey], asked: Asked, permit: Permit, cleanup: ExitStack
     ) -> tuple[Answers, list[Piece]]:
         """What can be done again: all up to the first piece, or to the last if it goes in one."""
         wake = asyncio.Event()
@@ -60,14 +59,32 @@ class Generation(Exchange):
             for index, journey in enumerate(journeys)
         )
         answers = Answers(started, wake)
+        cleanup.enter_context(self._counted(answers, permit))
         pieces = await answers.next()
         self._services.metrics.first_token_seconds.observe(time.monotonic() - self._begun)
         while answers.usage is None and not asked.streamed:
             pieces += await answers.next()
         return answers, pieces
 
+    @contextmanager
+    def _counted(self, answers: Answers, permit: Permit) -> Iterator[None]:
+        """Count what is used from when engines have the prompts, however it ends.
+
+        Who leaves early pays for what was done; only work that was lost by a fault of ours before
+        anything was told is not counted. Callers cannot bring that about to work for nothing: what
+        kills workers is fenced.
+        """
+        is_lost = False
+        try:
+            yield
+        except WorkerError:
+            is_lost = not self._stream.started
+            raise
+        finally:
+            if not is_lost:
+                self._count(answers, permit)
+
     def _count(self, answers: Answers, permit: Permit) -> None:
-        """Put what was used on the account, also of an answer that nobody heard to its end."""
         usage = self._usage = answers.usage_so_far()
         self._services.metrics.count_usage(usage)
         permit.account.charge_tokens(usage.prompt_tokens + usage.completion_tokens)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import anyio.to_thread
 
 from gateway.answers.answer import Answer, Started
+from gateway.answers.prompt_log import PromptLog
 from gateway.edge.admit import Permit
 from gateway.encoding.flight import Picture
 from gateway.encoding.names import Shown, image_not_kept
@@ -64,8 +65,15 @@ class Journey:
         self._permit.finish_images()
         self._learn_names(pictures)
         answers = tuple(
-            Answer(self._services, self._prompt, ticket, choice, tokens.in_thought)
-            for choice, ticket in enumerate(tickets, first_choice)
+            Answer(
+                self._services,
+                self._prompt,
+                ticket,
+                first_choice + choice,
+                tokens.in_thought,
+                None if choice else self._log_of(tokens),
+            )
+            for choice, ticket in enumerate(tickets)
         )
         num_image_tokens = sum(picture.task.plan.num_tokens for picture in pictures)
         return Started(answers, tokens.num_tokens, num_image_tokens)
@@ -80,7 +88,16 @@ class Journey:
         pictures, tokens = await self._read(limit)
         num_tokens = tokens.num_tokens + self._prompt.num_choices * tokens.sampling.max_tokens
         self._permit.demand(num_tokens, room)
+        if tokens.sampling.prompt_logprobs:
+            num_told = tokens.num_tokens * self._prompt.num_choices
+            self._permit.score(num_told * (1 + tokens.sampling.top_logprobs))
         return pictures, tokens
+
+    def _log_of(self, tokens: PromptTokens) -> PromptLog | None:
+        """What is to be told of the prompt's own tokens, which the first choice tells."""
+        if not tokens.sampling.prompt_logprobs:
+            return None
+        return PromptLog(self._services.checkpoint.speller, tokens)
 
     async def count(self, max_tokens: int) -> PromptTokens:
         """The prompt's tokens, from its text and what images' files say about themselves.

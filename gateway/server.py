@@ -200,7 +200,6 @@ class Gateway:
             access_log=False,
             lifespan="off",
             server_header=False,
-            timeout_keep_alive=self._settings.clients.idle_seconds,  # type: ignore[arg-type]  # a float does
             timeout_graceful_shutdown=1,
         )
 

@@ -4,9 +4,7 @@ On a CPU one pass of the vision tower takes as long as many steps of an engine. 
 lets go of the interpreter while it computes, the system shares the cores out between the two.
 """
 
-import os
 import queue
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -14,9 +12,8 @@ from typing import Generic
 
 from workers.heart import Turn
 from workers.messages import FromWorker
+from workers.niceness import give_way
 from workers.stage import Job, Stage
-
-NICENESS = 10  # of 19; such a thread gets a tenth of a core that another wants as well
 
 
 class Beside(Generic[Job]):
@@ -77,16 +74,3 @@ class Beside(Generic[Job]):
         if news:
             self._news.append(news)
             self._wake()
-
-
-def give_way() -> None:
-    """Let the calling thread, and those that it starts, take what others leave of the cores.
-
-    Meant for passes of a vision tower on a CPU.
-    A pass takes as long as many steps of an engine and as thousands of the gateway's. Where all
-    had the same right, a flood of images made a short text's first token wait 14 times as long.
-    """
-    if sys.platform == "linux":  # elsewhere it is the whole process that has a priority
-        thread = threading.get_native_id()
-        niceness = os.getpriority(os.PRIO_PROCESS, thread)
-        os.setpriority(os.PRIO_PROCESS, thread, max(NICENESS, niceness))

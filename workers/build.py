@@ -75,6 +75,11 @@ def _set_up_libraries(start: Start) -> None:
         torch = importlib.import_module("torch")
         importlib.import_module("torchvision")
         importlib.import_module("transformers")
+    except FileNotFoundError as error:
+        raise CannotStart(
+            f"torch wants a folder for temporary files: {error}. Where the file system is "
+            "read-only, mount one at /tmp or name one in TMPDIR"
+        ) from error
     except (ImportError, OSError, RuntimeError) as error:
         raise CannotStart(
             f"torch, torchvision and transformers do not work together: {error}. Install them "

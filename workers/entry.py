@@ -13,11 +13,12 @@ import msgspec
 
 from config.logs import set_up_logs
 from workers.arena import Arenas
-from workers.beside import Beside, give_way
+from workers.beside import Beside
 from workers.build import CannotStart, build_stages
 from workers.families import UnsupportedCheckpoint
 from workers.heart import Heart
 from workers.messages import Loading, Start, StartFailed
+from workers.niceness import give_way
 from workers.stage import Build
 from workers.wire import Channel
 from workers.worker import Worker

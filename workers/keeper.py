@@ -3,9 +3,11 @@
 import asyncio
 import contextlib
 import logging
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from config.settings import WorkerSettings
 from workers.link import Launch, Link, describe_exit
@@ -182,9 +184,10 @@ class Keeper:
         watch.cancel()
         ready_seconds = 0.0 if self._ready_at is None else time.monotonic() - self._ready_at
         place = "while loading" if self._ready_at is None else ""
-        reason = self._failure or self._link.fault or f"{describe_exit(status)} {place}".strip()
+        ours = self._failure or self._link.fault  # why it was ended, if we did that
+        reason = ours or f"{describe_exit(status)} {place}".strip()
         self._link = self._ready_at = None
-        self._lose(reason)
+        self._lose(reason, "killed" if status == -signal.SIGKILL and not ours else "lost")
         return ready_seconds
 
     async def _end_when_stuck(self) -> None:
@@ -196,19 +199,17 @@ class Keeper:
             self._failure = f"was not ready within {self._settings.start_seconds:g} seconds"
             self.kill()
 
-    def _lose(self, reason: str) -> None:
+    def _lose(self, reason: str, kind: Literal["lost", "killed"] = "lost") -> None:
         self._failure = reason
         jobs, self._jobs = self._jobs, {}
         level = logging.INFO if self._stopping.is_set() else logging.ERROR
         held = f"; it held {len(jobs)} jobs" if jobs else ""
         logger.log(level, "%s %s%s", self._start.name, reason, held)
         for job_id in jobs:
-            self._hand_on(self._lost(job_id, reason))
+            told = f"{self._start.name} {reason}"
+            self._hand_on(Failed(job_id=job_id, kind=kind, message=told))
         if not self._stopping.is_set():
             self._tell(self._listener.on_lost)
-
-    def _lost(self, job_id: str, reason: str) -> Failed:
-        return Failed(job_id=job_id, kind="lost", message=f"{self._start.name} {reason}")
 
     async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):

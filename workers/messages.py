@@ -11,7 +11,7 @@ import msgspec
 
 from workers.fail_kind import FailKind
 from workers.families.plan import ImagePlan
-from workers.sampling import Sampling
+from workers.sampling import Likelihood, Sampling
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True, tag=True, forbid_unknown_fields=True):
@@ -121,7 +121,7 @@ class Start(Frame, frozen=True, kw_only=True):
     kv_block_tokens: int
     max_step_tokens: int  # 0: what suits the device
     max_step_sequences: int
-    attention: Literal["auto", "torch", "flashinfer"]
+    attention: Literal["auto", "torch", "flashinfer", "native"]
     cuda_graphs: bool  # record steps that only decode
     prefix_cache: bool  # keep keys and values for prompts that begin alike
     digest_key: bytes  # secret of this gateway process, 32 bytes; equal in all workers
@@ -240,11 +240,11 @@ class Started(Frame, frozen=True, kw_only=True):
     num_cached_tokens: int  # of the prompt; not computed, an earlier prompt began alike
 
 
-class Likelihood(msgspec.Struct, frozen=True, array_like=True):
-    """How likely the model held a token to be, before any wish of the caller changed that."""
+class Scored(Frame, frozen=True, kw_only=True):
+    """How likely the prompt's next tokens were, but for its first; all come before `Started`."""
 
-    logprob: float  # natural logarithm of its probability
-    top: tuple[tuple[int, float], ...]  # token ids and logprobs, the likeliest first
+    job_id: str
+    likelihoods: tuple[Likelihood, ...]
 
 
 class Tokens(Frame, frozen=True, kw_only=True, omit_defaults=True):
@@ -255,13 +255,14 @@ class Tokens(Frame, frozen=True, kw_only=True, omit_defaults=True):
     likelihoods: tuple[Likelihood, ...] = ()  # one for each token if logprobs were asked for
 
 
-class Finished(Frame, frozen=True, kw_only=True):
+class Finished(Frame, frozen=True, kw_only=True, omit_defaults=True):
     """Last event of a generate job that went well or was aborted."""
 
     job_id: str
     reason: Literal["stop", "length", "abort"]
     num_prompt_tokens: int
     num_completion_tokens: int  # an end-of-sequence token counts, as in the OpenAI API
+    stop: tuple[int, Likelihood] | None = None  # the token that did, if logprobs were asked for
 
 
 class Failed(Frame, frozen=True, kw_only=True):
@@ -294,5 +295,5 @@ class Stats(Frame, frozen=True, kw_only=True):
 
 ToWorker = Start | EncodeJob | GenerateJob | Abort | MapPool | DropPool | Stop
 LastEvent = Encoded | Finished | Failed | Missing  # of a job
-JobEvent = Taken | Started | Tokens | LastEvent
+JobEvent = Taken | Scored | Started | Tokens | LastEvent
 FromWorker = Loading | Ready | StartFailed | Alive | PoolMapped | JobEvent | Stats

@@ -1,7 +1,6 @@
 """The fleet of worker processes: specs in, jobs out to them, their events and losses back."""
 
 import asyncio
-import os
 import secrets
 import sys
 from collections.abc import Callable, Sequence
@@ -12,6 +11,7 @@ from config.workers import ROLES, WorkerSpec, worker_environment
 from workers.arena import Arena
 from workers.keeper import Job, Keeper, Listener, OutboxFull, WorkerView
 from workers.link import Launch
+from workers.machine import num_cores
 from workers.messages import Abort, DropPool, FromWorker, MapPool, Start, Vocabulary
 from workers.ranges import Allocator
 from workers.sharing import Sharing
@@ -158,8 +158,7 @@ class Pool:
 
 
 def _share_of_cores(num_workers: int) -> int:
-    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    return max(1, cores // num_workers)
+    return max(1, num_cores() // num_workers)
 
 
 def _start_message(  # noqa: PLR0913 - what all workers have in common, and which one it is

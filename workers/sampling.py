@@ -1,4 +1,4 @@
-"""What a caller wishes of the choice of tokens, as it travels with a job."""
+"""What a caller wishes of the choice of tokens, and what is told of one, as they travel."""
 
 import msgspec
 
@@ -25,4 +25,12 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     logit_bias: bytes = b""  # records of BIAS_FIELDS: tokens, and what their logits gain
     logprobs: bool = False
     top_logprobs: int = 0  # likeliest tokens to tell beside the chosen one
+    prompt_logprobs: bool = False  # tell those of the prompt's own tokens as well
     grammar: str = ""  # that the answer follows, in llguidance's form of Lark; empty: none
+
+
+class Likelihood(msgspec.Struct, frozen=True, array_like=True):
+    """How likely the model held a token to be, before any wish of the caller changed that."""
+
+    logprob: float  # natural logarithm of its probability
+    top: tuple[tuple[int, float], ...]  # token ids and logprobs, the likeliest first

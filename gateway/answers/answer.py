@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gateway.answers.deltas import CallBook, Delta, Said, join
+from gateway.answers.old_log import OldLog
+from gateway.answers.prompt_log import PromptLog
 from gateway.answers.sse import Usage
 from gateway.answers.text_stream import TextStream
 from gateway.answers.token_log import Entry, TokenLog
@@ -17,7 +19,7 @@ from gateway.jobs.ticket import Batch, Ticket
 from gateway.prompts.prompt import Prompt
 from gateway.services import Services
 from workers.families.answers import Event, Words
-from workers.messages import Failed
+from workers.messages import Failed, Finished
 
 FinishReason = Literal["stop", "length", "tool_calls"]
 
@@ -30,6 +32,7 @@ class Piece:
     deltas: Sequence[Delta]
     logprobs: list[Entry] | None  # None unless they were asked for
     reason: FinishReason | None
+    prompt_log: OldLog | None = None  # in the first piece of a prompt's first choice, if asked for
 
     @property
     def text(self) -> str:
@@ -47,8 +50,18 @@ class Answer:
         ticket: Ticket,
         choice: int,
         in_thought: bool = False,
+        prompt_log: PromptLog | None = None,
     ) -> None:
-        """`in_thought` tells that the prompt leaves a thought open."""
+        """Read one answer.
+
+        Args:
+            services: what the gateway has.
+            prompt: what is answered.
+            ticket: what comes of it.
+            choice: the number of the answer among all of the request.
+            in_thought: whether the prompt leaves a thought open.
+            prompt_log: what to tell of the prompt with the first piece.
+        """
         self._services = services
         self._ticket = ticket
         self._choice = choice
@@ -58,7 +71,10 @@ class Answer:
             form = services.checkpoint.answer_form
             self._text.read_as(form, in_thought, prompt.tool_use.functions)
         self._calls = CallBook(prompt.tool_use.max_calls)
-        self._log = TokenLog(speller) if sampling.logprobs else None
+        # Beside a prompt's own tokens, all of the answer's are told, so that they can be counted.
+        tells_special = sampling.prompt_logprobs
+        self._log = TokenLog(speller, tells_special=tells_special) if sampling.logprobs else None
+        self._prompt_log = prompt_log
         self._has_tensors = any(image.form == "tensors" for image in prompt.images)
         self._last_at: float | None = None
         self.num_tokens = 0
@@ -78,6 +94,16 @@ class Answer:
     def has_news(self) -> bool:
         """Whether there is a piece to take."""
         return not self.ended and self._ticket.has_news
+
+    @property
+    def owes_prompt(self) -> bool:
+        """Whether it is still to come what the first piece tells of the prompt."""
+        return self._prompt_log is not None and not self.has_news
+
+    def read_scores(self) -> None:
+        """Take what has come of the likelihoods of the prompt."""
+        if self._prompt_log is not None:
+            self._prompt_log.add(self._ticket.take_scores())
 
     def take(self) -> Piece:
         """The next piece; it may be empty while something is incomplete.
@@ -103,8 +129,18 @@ class Answer:
         if reason is not None:
             self.ended = True
             self._services.metrics.answers.labels(reason).inc()
-        entries = None if self._log is None else self._log.take(_words(events))
-        return Piece(self._choice, join(deltas), entries, reason)
+        entries = self._entries(events, batch.end)
+        told, self._prompt_log = self._prompt_log, None
+        prompt_log = None if told is None else told.told
+        return Piece(self._choice, join(deltas), entries, reason, prompt_log)
+
+    def _entries(self, events: Sequence[Event], end: Finished | None) -> list[Entry] | None:
+        if self._log is None:
+            return None
+        entries = self._log.take(_words(events))
+        if end is not None and not self._is_over:
+            entries += self._log.rest(end.stop)
+        return entries
 
     @property
     def _is_over(self) -> bool:
@@ -159,6 +195,12 @@ class Started:
     num_prompt_tokens: int
     num_image_tokens: int
 
+    def with_news(self) -> list[Answer]:
+        """Those that have some; none before what the first is to tell of the prompt."""
+        if self.answers[0].owes_prompt:
+            return []
+        return [answer for answer in self.answers if answer.has_news]
+
 
 class Answers:
     """Reads all choices of one request at once. Owned by the request's task."""
@@ -191,7 +233,10 @@ class Answers:
         while not pieces:
             await self._wake.wait()
             self._wake.clear()
-            pieces = [answer.take() for answer in self._answers if answer.has_news]
+            for one in self._started:
+                one.answers[0].read_scores()
+            news = [answer for one in self._started for answer in one.with_news()]
+            pieces = [answer.take() for answer in news]
         if all(answer.ended for answer in self._answers):
             self.usage = self.usage_so_far()
         return pieces

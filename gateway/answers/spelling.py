@@ -1,8 +1,36 @@
 """A token id in, the bytes that it stands for out."""
 
+import codecs
+
 from tokenizers import Tokenizer
 
 from gateway.prompts.letters import BYTES
+
+
+def name_of(spelling: bytes) -> str:
+    """A token's text; of one that is not whole characters its bytes, as OpenAI's API tells them.
+
+    So tokens of different bytes have different names.
+    """
+    try:
+        return spelling.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in spelling)
+
+
+class Ruler:
+    """Measures spellings one after the other, in characters. Owned by the request's task."""
+
+    def __init__(self, start: int = 0) -> None:
+        self._end = start  # of the characters that are whole
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def place(self, spelling: bytes) -> int:
+        """The character that the next spelling begins with, or goes on with."""
+        first = self._end + len(self._decoder.decode(spelling[:1]))
+        is_open, _ = self._decoder.getstate()
+        self._end = first + len(self._decoder.decode(spelling[1:]))
+        return first if is_open or not spelling else first - 1
 
 
 class Speller:

@@ -6,10 +6,10 @@ from typing import Any
 
 from gateway.answers.spelling import Speller
 from workers.families.answers import Words
-from workers.messages import Likelihood
+from workers.sampling import Likelihood
 
 # JSON has no infinity; OpenAI says this of tokens that the model rules out.
-_LEAST_LOGPROB = -9999.0
+LEAST_LOGPROB = -9999.0
 
 Entry = dict[str, Any]
 
@@ -21,15 +21,17 @@ class TokenLog:
     thoughts and calls. Owned by the request's task.
     """
 
-    def __init__(self, speller: Speller) -> None:
+    def __init__(self, speller: Speller, *, tells_special: bool = False) -> None:
+        """`tells_special`: no token is left out but those that a stop string hides."""
         self._speller = speller
+        self._tells_special = tells_special
         # First character; entry, but for a special token, which is only the end of another.
         self._waiting: deque[tuple[int, Entry | None]] = deque()
 
     def add(self, token_id: int, likelihood: Likelihood, start: int) -> None:
         """Take the next token; `start` counts the answer's whole characters before it."""
         entry: Entry | None = None
-        if not self._speller.is_special(token_id):
+        if self._tells_special or not self._speller.is_special(token_id):
             top = [self._entry(each, logprob) for each, logprob in likelihood.top]
             entry = self._entry(token_id, likelihood.logprob) | {"top_logprobs": top}
         self._waiting.append((start, entry))
@@ -37,6 +39,19 @@ class TokenLog:
     def take(self, given: Iterable[Words]) -> list[Entry]:
         """The entries of tokens that begin or go on in words which were given just now."""
         return [entry for words in given for entry in self._take(words)]
+
+    def rest(self, stop: tuple[int, Likelihood] | None) -> list[Entry]:
+        """The entries of tokens behind the last words of an answer, if they are to be told.
+
+        `stop` is the token that stopped it, if one has; no stop string did.
+        """
+        if not self._tells_special:
+            return []
+        if stop is not None:
+            self.add(*stop, start=0)
+        entries = [entry for _, entry in self._waiting if entry is not None]
+        self._waiting.clear()
+        return entries
 
     def _take(self, words: Words) -> list[Entry]:
         taken = []
@@ -51,6 +66,6 @@ class TokenLog:
         spelling = self._speller.spell(token_id)
         return {
             "token": spelling.decode(errors="replace"),
-            "logprob": max(logprob, _LEAST_LOGPROB),
+            "logprob": max(logprob, LEAST_LOGPROB),
             "bytes": None if self._speller.is_special(token_id) else list(spelling),
         }

@@ -12,10 +12,12 @@ from config.limits import LimitSettings
 from config.settings import ServerSettings
 from gateway.edge.limits import Account
 from gateway.edge.pace import Pace
-from gateway.errors import Overloaded
+from gateway.errors import BadRequest, Overloaded
 
 ASSUMED_PIXELS = 1 << 20  # of an image whose header was not read yet
 SMALL_BYTES = 64 << 10  # of each request, which do not count
+MAX_SCORES = 1 << 18  # numbers that one request may be told of its prompts' own tokens
+_SCORE_BYTES = 200  # of one of them, on its way to the client
 # A body above this is taken to have images without a look, where that matters.
 _SEARCHED_BYTES = 1 << 20
 _MARKS = (b'"image_url"', b'"image_tensors"', b'"input_image"')
@@ -75,6 +77,7 @@ class Permit:
     num_with_images: int = 0  # of the choices; 0 or all
     num_pixels: int = 0
     num_tokens: int = 0
+    num_scores: int = 0
     released: bool = False
 
     def hold(self, num_bytes: int) -> None:
@@ -143,6 +146,22 @@ class Permit:
             raise Overloaded.by("max_kv_demand", wanted, limit)
         self.admission.num_tokens += num_tokens
         self.num_tokens += num_tokens
+
+    def score(self, num_scores: int) -> None:
+        """Count what is going to be told of the tokens of one prompt.
+
+        Raises:
+            BadRequest: it is more than one request may be told.
+            Overloaded: all requests together would hold more bytes than the limit.
+        """
+        self.num_scores += num_scores
+        if self.num_scores > MAX_SCORES:
+            raise BadRequest(
+                f"echo with logprobs would tell {self.num_scores} numbers or more about the "
+                f"prompts, 1 + logprobs for each token and choice; the limit is {MAX_SCORES}",
+                param="logprobs",
+            )
+        self.hold(num_scores * _SCORE_BYTES)
 
     def release(self) -> None:
         """Give everything back. Calling it twice does nothing."""

@@ -4,7 +4,7 @@ import resource
 import socket
 from array import array
 from fcntl import ioctl
-from termios import TIOCOUTQ
+from termios import FIONREAD, TIOCOUTQ
 
 from config.settings import ServerSettings
 
@@ -60,8 +60,17 @@ def _notice_lost_peers(listener: socket.socket) -> None:
 
 def num_unsent_bytes(descriptor: int) -> int:
     """Bytes that the system holds for the peer of a connection, which has not taken them in."""
+    return _count(descriptor, TIOCOUTQ)
+
+
+def num_unread_bytes(descriptor: int) -> int:
+    """Bytes of the peer of a connection that have come and that nobody has read."""
+    return _count(descriptor, FIONREAD)
+
+
+def _count(descriptor: int, what: int) -> int:
     count = array("i", [0])
-    ioctl(descriptor, TIOCOUTQ, count)
+    ioctl(descriptor, what, count)
     return count[0]
 
 

@@ -1,12 +1,13 @@
 """The pool that decodes images: threads which take turns between requests."""
 
-import os
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple, TypeVar, TypeVarTuple
 
 import anyio
 import anyio.to_thread
+
+from workers.machine import num_cores
 
 Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
@@ -38,7 +39,7 @@ class DecodePool:
 
     def __init__(self, num_threads: int) -> None:
         """`num_threads` of 0 means one per core."""
-        self._num_free = num_threads or len(os.sched_getaffinity(0))
+        self._num_free = num_threads or num_cores()
         self._limiter = anyio.CapacityLimiter(self._num_free)
         self._waiting: list[tuple[Turn, anyio.Event]] = []  # a heap
         self._shares: dict[str, _Share] = {}

@@ -32,6 +32,7 @@ from workers.messages import (
     FromWorker,
     GenerateJob,
     Missing,
+    Scored,
     Started,
     Stats,
     Taken,
@@ -42,6 +43,9 @@ from workers.ranges import Allocator
 
 _OWNER_STAGES = ("queue", "decode", "preprocess", "digest", "encode")  # in its order
 _LOST = "the worker that held this request is gone; try again"
+
+
+_Told = Taken | Scored | Started | Tokens | Finished | Missing  # of an answer
 
 
 class Undecoded(Exception):
@@ -158,17 +162,20 @@ class Dispatcher:
                 self._failed(event)
             case Stats():
                 self._show_stats(worker, event)
-            case Taken() | Started() | Tokens() | Finished() | Missing():
+            case Taken() | Scored() | Started() | Tokens() | Finished() | Missing():
                 ticket = self._tickets.get(event.job_id)
                 if ticket is not None:
                     self._tell(ticket, event)
             case _:
                 pass
 
-    def _tell(self, ticket: Ticket, event: Taken | Started | Tokens | Finished | Missing) -> None:
+    def _tell(self, ticket: Ticket, event: _Told) -> None:
         match event:
             case Taken():
                 self._taken(ticket, event)
+            case Scored():
+                ticket.scores.extend(event.likelihoods)
+                ticket.wake.set()
             case Started():
                 ticket.num_cached_tokens = event.num_cached_tokens
                 ticket.is_started = True
@@ -279,8 +286,8 @@ def to_error(failed: Failed) -> ServeError:
             return BadRequest(failed.message)
         case "deadline":
             return DeadlinePassed("the request's time limit ran out")
-        case "lost" | "gone":
-            return WorkerLost(_LOST, is_suspect=failed.kind == "lost")
+        case "lost" | "killed" | "gone":
+            return WorkerLost(_LOST, is_suspect=failed.kind != "gone")
         case "out_of_memory":
             return OutOfMemory("a worker has too little memory left for this request; try again")
         case "internal" | "undecoded" | "not_finite":

@@ -13,6 +13,7 @@ from workers.messages import GenerateJob
 FENCE_SECONDS = 300.0
 MAX_RECORDS = 4096
 SUSPICION_SECONDS = 3600.0
+_SHARE_AFTER_TWO = 0.1  # deaths, of the fence's time, where the last was a kill from outside
 
 Key = bytes  # of what a job is about: an image's source digest, or `prompt_key`
 INNOCENT: Key = b""  # never under suspicion
@@ -49,6 +50,11 @@ class Fence:
     Whatever a worker held when it died is under suspicion, and is tried again by itself, see
     `gateway.jobs.ward`. If a worker dies of that, the culprit is known: it is fenced, and the
     death does not count for whatever else was there. An end that goes well clears it.
+
+    A worker that was killed from outside may have been killed for another reason, by a system
+    that is short of memory or by a person. That fences for a tenth of the time, and with each
+    further such death for twice as long, up to all of it: one that kills is soon as well fenced
+    as any, and one that is innocent has nearly always ended well before.
     """
 
     def __init__(
@@ -80,32 +86,38 @@ class Fence:
     def check_prompt(self, key: Key) -> None:
         """Raise RequestFenced if workers died of the prompt lately."""
         if seconds := self.seconds_left(key):
-            raise RequestFenced(
+            refusal = RequestFenced(
                 f"twice a worker died at work on this request; it is refused for {seconds} s more"
             )
+            refusal.retry_after_seconds = seconds
+            raise refusal
 
     def check_image(self, key: Key, index: int, param: str) -> None:
         """Raise ImageFenced if workers died of the image lately; `param` is the field it is in."""
         if seconds := self.seconds_left(key):
-            raise ImageFenced(
+            refusal = ImageFenced(
                 f"twice a worker died while it was encoded; it is refused for {seconds} s more",
                 index=index,
                 stage="encode",
                 param=param,
             )
+            refusal.retry_after_seconds = seconds
+            raise refusal
 
-    def judge(self, present: Iterable[Key], tried: Key) -> Key:
+    def judge(self, present: Iterable[Key], tried: Key, *, was_killed: bool = False) -> Key:
         """Take note of a worker's death.
 
         Args:
             present: the keys of all jobs that it held.
             tried: the key of those that were there by themselves, or on trial; else `INNOCENT`.
+            was_killed: from outside.
 
         Returns:
             what the worker died of; `INNOCENT` if that is not known.
         """
-        if self.num_deaths(tried):
-            self._note(tried, self._clock() + self._fence_seconds)
+        if num_deaths := self.num_deaths(tried):
+            share = _share_after_kill(num_deaths + 1) if was_killed else 1.0
+            self._note(tried, self._clock() + share * self._fence_seconds)
             return tried
         for key in present:
             if key != INNOCENT:
@@ -121,6 +133,12 @@ class Fence:
     def acquit(self, key: Key) -> None:
         """A job of this key has ended well."""
         self._records.pop(key, None)
+
+
+def _share_after_kill(num_deaths: int) -> float:
+    """Of the fence's time, which is all of it after a few deaths."""
+    num_doublings = min(num_deaths - 2, 10)  # more would not matter, and might overflow
+    return min(1.0, _SHARE_AFTER_TWO * 2.0**num_doublings)
 
 
 def prompt_key(job: GenerateJob) -> Key:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from gateway.encoding.lease import Share
 from gateway.jobs.fence import INNOCENT, Key
 from gateway.observe.timeline import Timeline, current_timeline
-from workers.messages import Failed, Finished, Likelihood, Region
+from workers.messages import Failed, Finished, Region
+from workers.sampling import Likelihood
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class Ticket:
     key: Key = INNOCENT  # the prompt's, see `gateway.jobs.fence`
     token_ids: list[int] = field(default_factory=list)
     likelihoods: list[Likelihood] = field(default_factory=list)
+    scores: list[Likelihood] = field(default_factory=list)  # of the prompt's own tokens
     num_cached_tokens: int = 0  # of the prompt; known when the first token comes
     missing: tuple[int, ...] | None = None  # starts of images that the engine lacks; None: unknown
     end: Finished | Failed | None = None
@@ -57,6 +59,11 @@ class Ticket:
         self.token_ids.clear()
         self.likelihoods.clear()
         return batch
+
+    def take_scores(self) -> list[Likelihood]:
+        """Take what has come of the prompt's likelihoods; all of them come before any news."""
+        scores, self.scores = self.scores, []
+        return scores
 
     def release(self) -> None:
         """Let the embeddings go; twice does nothing."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from gateway.jobs.fence import INNOCENT, Fence, Key
+from workers.fail_kind import FailKind
 from workers.keeper import Job
 from workers.messages import Encoded, Failed, Finished, FromWorker, LastEvent, Tokens
 from workers.pool import OutboxFull, Pool
@@ -96,12 +97,13 @@ class Ward:
         """Take what matters here of what a worker says of a job.
 
         Returns:
-            what it means: a job that was lost when the worker died of another one is merely gone.
+            what it means: a job that was lost when the worker died of another one is merely gone,
+            and how the worker died matters no more.
         """
         match event:
             case Tokens():
                 self._look_at_trial(worker, event)
-            case Failed(kind="lost"):
+            case Failed(kind="lost" | "killed"):
                 return self._mourn(worker, event)
             case _ if isinstance(event, LastEvent):
                 self._leave(worker, event)
@@ -133,11 +135,11 @@ class Ward:
         """What the death of a worker means for one of its jobs, all of which end now."""
         room = self._room(worker)
         if room.culprit is None:
-            room.culprit = self._fence.judge(set(room.present.values()), room.tried)
+            keys, was_killed = set(room.present.values()), event.kind == "killed"
+            room.culprit = self._fence.judge(keys, room.tried, was_killed=was_killed)
         key = room.present.pop(event.job_id, INNOCENT)
-        if room.culprit in (INNOCENT, key):
-            return event
-        return msgspec.structs.replace(event, kind="gone")
+        kind: FailKind = "lost" if room.culprit in (INNOCENT, key) else "gone"
+        return msgspec.structs.replace(event, kind=kind)
 
     def _leave(self, worker: int, event: LastEvent) -> None:
         room = self._room(worker)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated
 
+import msgspec
 from pydantic import FailFast, Field, Strict
 from tokenizers import Tokenizer
 from typing_extensions import TypeAliasType
@@ -40,14 +41,18 @@ def make_raw_prompt(
     desk: Desk,
     job_id: str = "",
     grammar: Grammar | None = None,
+    prompt_logprobs: bool = False,
 ) -> Prompt:
     """A prompt of no turns and images; `job_id` tells it from others of the same body.
+
+    With `prompt_logprobs` the likelihoods of its own tokens are told beside the answer's.
 
     Raises:
         BadRequest: a token id is unknown.
     """
     services = desk.services
     checkpoint = services.checkpoint
+    sampling = make_sampling(wishes, checkpoint.sampling_defaults, checkpoint.tokenizer)
     return Prompt(
         request_id=job_id or desk.job_id,
         tenant=b"",  # the journey knows
@@ -57,7 +62,7 @@ def make_raw_prompt(
         tool_use=NO_TOOLS,
         grammar=grammar,
         num_choices=wishes.n,
-        sampling=make_sampling(wishes, checkpoint.sampling_defaults, checkpoint.tokenizer),
+        sampling=msgspec.structs.replace(sampling, prompt_logprobs=prompt_logprobs),
         stop=wishes.stop,
         streamed=False,
         include_usage=False,

@@ -43,7 +43,9 @@ def make_sampling(
     Raises:
         BadRequest: a token id is not among the tokenizer's.
     """
-    asked = request.max_completion_tokens or request.max_tokens
+    asked = request.max_completion_tokens
+    if asked is None:
+        asked = request.max_tokens
     ends = () if request.ignore_eos else defaults.eos_token_ids
     own = {f"stop_token_ids[{at}]": token for at, token in enumerate(request.stop_token_ids)}
     _check_tokens(own, tokenizer)
@@ -53,7 +55,7 @@ def make_sampling(
         top_k=max(0, _pick(request.top_k, defaults.top_k)),
         min_p=_pick(request.min_p, defaults.min_p),
         seed=secrets.randbits(63) if request.seed is None else request.seed % _SEED_RANGE,
-        max_tokens=min(asked, _MOST_TOKENS) if asked else UNCAPPED_TOKENS,
+        max_tokens=UNCAPPED_TOKENS if asked is None else min(asked, _MOST_TOKENS),
         min_tokens=min(request.min_tokens, UNCAPPED_TOKENS),
         stop_token_ids=tuple(dict.fromkeys((*ends, *request.stop_token_ids))),
         frequency_penalty=request.frequency_penalty,
@@ -68,13 +70,14 @@ def make_sampling(
 def for_choice(sampling: Sampling, choice: int) -> Sampling:
     """The sampling of one of several choices: the first has the request's seed, others their own.
 
-    So the first choice is what the request would get alone.
+    So the first choice is what the request would get alone. What is told of the prompt, it alone
+    tells.
     """
     if choice == 0:
         return sampling
     digest = blake2b(f"{sampling.seed}:{choice}".encode(), digest_size=8).digest()
     seed = int.from_bytes(digest, "little") % _SEED_RANGE
-    return msgspec.structs.replace(sampling, seed=seed)
+    return msgspec.structs.replace(sampling, seed=seed, prompt_logprobs=False)
 
 
 def _pick(asked: Number | None, default: Number) -> Number:

@@ -14,6 +14,7 @@ from gateway.prompts.marks import without_forgeries
 from gateway.prompts.prompt import Prompt, Raw, RawText, RawTokens
 from gateway.prompts.render import render
 from gateway.prompts.sampling import UNCAPPED_TOKENS
+from gateway.prompts.token_starts import starts_in_text, starts_when_spelt
 from workers.families.plan import ImagePlan
 from workers.sampling import Sampling
 
@@ -35,6 +36,16 @@ class PromptTokens:
     image_starts: tuple[int, ...]  # by image index: its first token
     sampling: Sampling  # an open max_tokens is what the context has left; with the grammar
     in_thought: bool  # whether the answer begins within a thought
+    starts: Sequence[int] = ()  # by token, its first character; if the prompt itself is told of
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A prompt in which an image is one placeholder."""
+
+    ids: Sequence[int]
+    in_thought: bool = False
+    starts: Sequence[int] = ()
 
 
 def build(
@@ -57,8 +68,8 @@ def build(
     num_image_tokens = sum(plan.num_tokens for plan in plans)
     limit = _Limit(max_context_tokens, prompt.sampling.max_tokens, num_image_tokens)
     _refuse_hopeless(prompt, limit)
-    written, in_thought = _written_ids(prompt, checkpoint, limit)
-    ids = np.array(written, dtype=np.int32)
+    written = _write(prompt, checkpoint, limit)
+    ids = np.array(written.ids, dtype=np.int32)
     limit.check(len(ids) - len(plans) + num_image_tokens)
     if prompt.raw is not None:
         _check_raw(ids, checkpoint.image_token_id)
@@ -71,9 +82,10 @@ def build(
         sampling=msgspec.structs.replace(
             prompt.sampling,
             max_tokens=max_tokens,
-            grammar=prompt.grammar.text(checkpoint, in_thought) if prompt.grammar else "",
+            grammar=prompt.grammar.text(checkpoint, written.in_thought) if prompt.grammar else "",
         ),
-        in_thought=in_thought,
+        in_thought=written.in_thought,
+        starts=written.starts,
     )
 
 
@@ -86,25 +98,25 @@ def refuse_hopeless(prompt: Prompt, max_context_tokens: int) -> None:
     _refuse_hopeless(prompt, _Limit(max_context_tokens, prompt.sampling.max_tokens, 0))
 
 
-def _written_ids(
-    prompt: Prompt, checkpoint: Checkpoint, limit: "_Limit"
-) -> tuple[Sequence[int], bool]:
-    """Ids of a prompt in which an image is one placeholder, and whether a thought is open."""
+def _write(prompt: Prompt, checkpoint: Checkpoint, limit: "_Limit") -> _Written:
     if prompt.raw is not None:
-        return _raw_ids(prompt.raw, checkpoint, limit), False
+        return _write_raw(prompt.raw, checkpoint, limit, prompt.sampling.prompt_logprobs)
     rendered = render(prompt, checkpoint)
     _refuse_long(rendered.text, checkpoint, limit)
     encoding = _tokenize(rendered.text, checkpoint)
     in_thought = checkpoint.answer_form.opens_thought(rendered.text)
-    return without_forgeries(encoding, rendered, checkpoint), in_thought
+    return _Written(without_forgeries(encoding, rendered, checkpoint), in_thought)
 
 
-def _raw_ids(raw: Raw, checkpoint: Checkpoint, limit: "_Limit") -> Sequence[int]:
-    """Ids of a prompt that stands for itself."""
+def _write_raw(raw: Raw, checkpoint: Checkpoint, limit: "_Limit", is_placed: bool) -> _Written:
+    """A prompt that stands for itself; `is_placed` asks for the places of its tokens."""
     if isinstance(raw, RawTokens):
-        return raw.token_ids
+        limit.check(len(raw.token_ids))
+        spelt = starts_when_spelt(raw.token_ids, checkpoint.speller) if is_placed else ()
+        return _Written(raw.token_ids, starts=tuple(spelt))
     _refuse_long(raw.text, checkpoint, limit)
-    return _encode(raw.text, checkpoint, add_special_tokens=raw.add_special_tokens).ids
+    encoding = _encode(raw.text, checkpoint, add_special_tokens=raw.add_special_tokens)
+    return _Written(encoding.ids, starts=tuple(starts_in_text(encoding)) if is_placed else ())
 
 
 def _check_raw(ids: Ids, image_token_id: int) -> None:

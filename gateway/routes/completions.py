@@ -1,11 +1,12 @@
 """The language of POST /v1/completions: texts or token ids that a model goes on with."""
 
-import codecs
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gateway.answers.answer import Piece
+from gateway.answers.old_log import OldLog
+from gateway.answers.spelling import Ruler, name_of
 from gateway.answers.sse import DONE, Usage, frame
 from gateway.answers.token_log import Entry
 from gateway.prompts.prompt import Prompt, RawText, RawTokens
@@ -28,6 +29,8 @@ class CompletionTalk:
             "model": desk.services.served_model_name,
         }
         self._choices: tuple[_Choice, ...] = ()
+        self._num_choices = 1  # of each prompt
+        self._is_scored = False  # whether the prompts' own tokens are told of
         self._include_usage = False
 
     def read(self, body: bytes) -> Asked:
@@ -40,6 +43,8 @@ class CompletionTalk:
             for prompt in fields.prompts
             for _ in range(wishes.n)
         )
+        self._num_choices = wishes.n
+        self._is_scored = fields.echo and fields.logprobs is not None
         prompts = tuple(self._prompts(fields, wishes))
         return Asked(prompts, fields.stream, unknown)
 
@@ -55,7 +60,8 @@ class CompletionTalk:
                 check_tokens(given, param, self._desk.services.checkpoint.tokenizer)
                 raw = RawTokens(given)
             job_id = f"{self._desk.job_id}-{index}"
-            prompts.append(make_raw_prompt(raw, wishes, self._desk, job_id, grammar))
+            prompt = make_raw_prompt(raw, wishes, self._desk, job_id, grammar, self._is_scored)
+            prompts.append(prompt)
         return prompts
 
     def _echo(self, prompt: str | tuple[int, ...]) -> str:
@@ -72,32 +78,37 @@ class CompletionTalk:
     def whole(self, pieces: Sequence[Piece], usage: Usage) -> dict[str, Any]:
         """A completion."""
         choices = []
+        logs = {piece.choice: piece.prompt_log for piece in pieces if piece.prompt_log is not None}
         for index, choice in enumerate(self._choices):
             mine = [piece for piece in pieces if piece.choice == index]
             entries = [entry for piece in mine for entry in piece.logprobs or ()]
-            logged = None if mine[0].logprobs is None else entries
+            log = choice.log(None if mine[0].logprobs is None else entries)
+            before = logs.get(index - index % self._num_choices)
+            if log is not None and before is not None:
+                log = before.join(log)
             text = choice.echo + "".join(piece.text for piece in mine)
-            choices.append(_body(index, text, choice.log(logged), mine[-1].reason))
+            choices.append(_body(index, text, log, mine[-1].reason))
         return {**self._head, "choices": choices, "usage": usage.body()}
 
     def opening(self) -> bytes:
-        """The prompt of each choice, where it is to be told."""
-        return b"".join(
-            self._chunk([_body(index, choice.echo, None, None)])
-            for index, choice in enumerate(self._choices)
-            if choice.echo
-        )
+        """The prompt of each choice, where it is to be told and nothing is told about it."""
+        echoes = () if self._is_scored else range(len(self._choices))
+        return b"".join(self._open(index, None) for index in echoes if self._choices[index].echo)
 
     def pieces(self, pieces: Sequence[Piece]) -> bytes:
-        """The next texts."""
-        return b"".join(
-            self._chunk([_body(piece.choice, piece.text, self._log(piece), piece.reason)])
-            for piece in pieces
-            if piece.text or piece.logprobs or piece.reason
-        )
+        """The next texts, after prompts that are told about."""
+        return b"".join(frame for piece in pieces for frame in self._frames(piece))
 
-    def _log(self, piece: Piece) -> dict[str, Any] | None:
-        return self._choices[piece.choice].log(piece.logprobs)
+    def _frames(self, piece: Piece) -> Iterator[bytes]:
+        if piece.prompt_log is not None:  # the first piece of all choices of its prompt
+            for index in range(piece.choice, piece.choice + self._num_choices):
+                yield self._open(index, piece.prompt_log)
+        if piece.text or piece.logprobs or piece.reason:
+            log = self._choices[piece.choice].log(piece.logprobs)
+            yield self._chunk([_body(piece.choice, piece.text, log, piece.reason)])
+
+    def _open(self, index: int, log: OldLog | None) -> bytes:
+        return self._chunk([_body(index, self._choices[index].echo, log, None)])
 
     def closing(self, usage: Usage) -> bytes:
         """Usage where it was asked for, and the end."""
@@ -112,8 +123,14 @@ class CompletionTalk:
         return frame({**self._head, "choices": choices, **more})
 
 
-def _body(index: int, text: str, log: dict[str, Any] | None, reason: str | None) -> dict[str, Any]:
-    return {"index": index, "text": text, "logprobs": log, "finish_reason": reason}
+def _body(index: int, text: str, log: OldLog | None, reason: str | None) -> dict[str, Any]:
+    logprobs = None if log is None else log.body()
+    return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason}
+
+
+def _name(entry: Entry) -> str:
+    name: str = entry["token"]
+    return name if entry["bytes"] is None else name_of(bytes(entry["bytes"]))
 
 
 class _Choice:
@@ -121,23 +138,15 @@ class _Choice:
 
     def __init__(self, echo: str) -> None:
         self.echo = echo  # what is told before the answer
-        self._offset = len(echo)
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._ruler = Ruler(len(echo))
 
-    def log(self, entries: list[Entry] | None) -> dict[str, Any] | None:
-        """OpenAI's older form of the likelihoods of the next tokens."""
+    def log(self, entries: list[Entry] | None) -> OldLog | None:
+        """What there is to tell of the next tokens."""
         if entries is None:
             return None
-        offsets = []
+        log = OldLog()
         for entry in entries:
-            offsets.append(self._offset)
-            self._offset += len(self._decoder.decode(bytes(entry["bytes"] or ())))
-        return {
-            "tokens": [entry["token"] for entry in entries],
-            "token_logprobs": [entry["logprob"] for entry in entries],
-            "top_logprobs": [
-                {each["token"]: each["logprob"] for each in (*entry["top_logprobs"], entry)}
-                for entry in entries
-            ],
-            "text_offset": offsets,
-        }
+            top = [(_name(each), each["logprob"]) for each in entry["top_logprobs"]]
+            start = self._ruler.place(bytes(entry["bytes"] or ()))
+            log.add(_name(entry), entry["logprob"], top, start)
+        return log

@@ -149,9 +149,11 @@ class ChatChunk(Told):
 
 
 class OldLogprobs(Told):
+    """Of an echo, those of the prompt come first; its first token has none."""
+
     tokens: list[str]
-    token_logprobs: list[float]
-    top_logprobs: list[dict[str, float]]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None]
     text_offset: list[int]  # in characters
 
 

@@ -8,7 +8,7 @@ from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 
 from gateway.routes.tokenize import CountFields, TokenFields
 from gateway.schemas import completions_schema, responses_schema
-from gateway.schemas.completions_schema import CompletionFields
+from gateway.schemas.completions_schema import CompletionFields, EchoWishes
 from gateway.schemas.responses_schema import ResponseFields
 from gateway.schemas.sampling_schema import SamplingFields
 from gateway.schemas.schema import ChatRequest
@@ -22,6 +22,7 @@ _CLASSES = (
     ChatRequest,
     CompletionFields,
     CountFields,
+    EchoWishes,
     ResponseFields,
     SamplingFields,
     TemplateFields,
@@ -56,7 +57,7 @@ def request_bodies(model: str) -> dict[str, Schema]:
     found = schemas_of(_CLASSES)
     own = {each: found.pop(each.__name__)["properties"] for each in _CLASSES}
     chat = own[ChatRequest] | _refused(REQUEST_FIELDS)
-    texts = {name: own[SamplingFields][name] for name in completions_schema.WISHES}
+    texts = {name: own[EchoWishes][name] for name in completions_schema.WISHES}
     texts |= {name: own[CompletionFields][name] for name in completions_schema.OWN - {"n"}}
     passed = own[SamplingFields] | own[TemplateFields]
     items = {name: passed[name] for name in responses_schema.PASSED} | own[ResponseFields]

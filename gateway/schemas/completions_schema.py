@@ -68,8 +68,6 @@ class CompletionFields(Edge):
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:
-        if self.echo and self.logprobs is not None:
-            raise _refusal("unsupported_value", "not together with echo", "logprobs")
         if self.best_of is not None and self.best_of != self.n:
             raise _refusal("unsupported_value", "it should be as n, or left out", "best_of")
         if len(self.prompts) * self.n > MAX_ANSWERS:
@@ -85,6 +83,12 @@ class CompletionFields(Edge):
         if isinstance(self.prompt[0], int):
             return (self.prompt,)
         return self.prompt
+
+
+class EchoWishes(SamplingFields):
+    """Who wants the prompt back may want nothing more."""
+
+    max_tokens: int | None = Field(None, ge=0)
 
 
 def _refusal(kind: Any, message: Any, field: str) -> PydanticCustomError:
@@ -130,4 +134,5 @@ def parse_completion(body: bytes) -> tuple[CompletionFields, SamplingFields, tup
         *unknown_in(fields.response_format, "response_format"),
     }
     unknown -= {f"stream_options.{name}" for name in STREAM_FIELDS}
-    return fields, validate(SamplingFields, wishes), tuple(sorted(unknown))
+    kind = EchoWishes if fields.echo else SamplingFields
+    return fields, validate(kind, wishes), tuple(sorted(unknown))

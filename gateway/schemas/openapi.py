@@ -27,6 +27,7 @@ _ANYWHERE: Errors = (
     errors.ServeError,
     errors.MalformedRequest,
     errors.HeadTimeout,
+    errors.IdleTimeout,
     errors.HeadTooLarge,
     errors.TooManyConnections,
 )

@@ -27,7 +27,7 @@ REQUEST_FIELDS: Mapping[str, tuple[Any, ...]] = {
     "length_penalty": (1,),
     "bad_words": ([],),
     "use_beam_search": (False,),
-    "prompt_logprobs": (0,),
+    "prompt_logprobs": (),
     "include_stop_str_in_output": (False,),
     "skip_special_tokens": (True,),
     "chat_template": (),

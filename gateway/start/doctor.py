@@ -1,12 +1,10 @@
 """Environment and machine in, what will work and what will not out; nothing is started."""
 
 import importlib.metadata
-import re
 import resource
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from config.settings import PREFIX, Settings, SettingsError, load_settings
 from config.workers import WorkerSpec
@@ -14,16 +12,16 @@ from gateway.edge.key_ring import KeyRing
 from gateway.edge.keys import KeyFileError
 from gateway.edge.sockets import StartError, listen
 from gateway.prompts.checkpoint import load_checkpoint
-from gateway.start.need import Weights, available_bytes, weigh
+from gateway.start.findings import Finding, Level
+from gateway.start.need import Weights, weigh
+from gateway.start.packages import check_compiled, check_extras, check_versions, is_for_cpu
 from gateway.start.preflight import check_context, check_devices, open_spans
-from gateway.start.versions import VersionError, check_torch_pair
 from gateway.start.weights import check_weights
 from workers.arena import Arena
 from workers.devices import can_reach, count_gpus, device_bytes
 from workers.families import UnsupportedCheckpoint, family_of
+from workers.machine import available_bytes
 from workers.transport import TransportError, choose_transport
-
-Level = Literal["ok", "warning", "failure"]
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _MEBIBYTE = 1 << 20
@@ -31,20 +29,6 @@ _FULL_SHARE = 0.8  # of memory; the KV cache, activations and images want some b
 _OWN_FILES = 64  # logs, libraries, event loops
 _FILES_PER_WORKER = 4
 _CONNECTION_SHARE = 0.75  # as the server keeps it
-_PACKAGES = ("torch", "torchvision", "transformers", "pillow", "safetensors", "tokenizers")
-_EXTRA = re.compile(r"(?P<package>[\w.-]+).*extra\s*==\s*['\"](?P<extra>\w+)['\"]")
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One line of the report; what is no `ok` says in its text what to do."""
-
-    level: Level
-    topic: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.level:<8} {self.topic:<11} {self.text}"
 
 
 def _file_limit() -> int:
@@ -67,8 +51,8 @@ class Machine:
 def examine(environment: Mapping[str, str], machine: Machine | None = None) -> Iterator[Finding]:
     """Look at everything that a start needs, without workers and without loading weights."""
     machine = machine or Machine()
-    yield from _check_versions(machine)
-    yield from _check_extras(machine)
+    yield from check_versions(machine.version_of)
+    yield from check_extras(machine.version_of)
     try:
         settings = load_settings(environment)
     except SettingsError as error:
@@ -83,6 +67,7 @@ def examine(environment: Mapping[str, str], machine: Machine | None = None) -> I
         specs = ()  # nothing can be said of what they would do there
     else:
         yield from _check_transport(settings, specs, machine)
+        yield from check_compiled(settings, specs)
     yield from _check_checkpoint(settings, specs, machine)
     num_workers = len(settings.worker_specs(num_gpus))
     yield from _check_arenas(settings, num_workers)
@@ -100,37 +85,6 @@ def report(findings: Iterable[Finding], write: Callable[[str], object]) -> int:
     verdict = "cannot serve like this" if counts["failure"] else "can serve"
     write(f"failures: {counts['failure']}, warnings: {counts['warning']}; Fovea {verdict}\n")
     return 1 if counts["failure"] else 0
-
-
-def _check_versions(machine: Machine) -> Iterator[Finding]:
-    try:
-        check_torch_pair(machine.version_of)
-        found = ", ".join(f"{name} {machine.version_of(name)}" for name in _PACKAGES)
-    except VersionError as error:
-        yield Finding("failure", "versions", str(error))
-        return
-    except importlib.metadata.PackageNotFoundError as error:
-        yield Finding("failure", "versions", f"{error.name} is not installed; pip install it")
-        return
-    yield Finding("ok", "versions", found)
-
-
-def _check_extras(machine: Machine) -> Iterator[Finding]:
-    """The optional packages that the installed project names, but for those of developers."""
-    try:
-        requirements = importlib.metadata.requires("fovea") or []
-    except importlib.metadata.PackageNotFoundError:
-        return
-    for requirement in requirements:
-        match = _EXTRA.match(requirement)
-        if match is None or match["extra"] == "dev":
-            continue
-        package, extra = match["package"], match["extra"]
-        try:
-            yield Finding("ok", "optional", f"{package} {machine.version_of(package)}")
-        except importlib.metadata.PackageNotFoundError:
-            advice = f"{package} is absent; if you want it: pip install 'fovea[{extra}]'"
-            yield Finding("ok", "optional", advice)
 
 
 def _list_settings(environment: Mapping[str, str]) -> Iterator[Finding]:
@@ -154,19 +108,12 @@ def _check_devices(
         return
     for spec in specs:
         yield Finding("ok", "devices", f"{spec.name} on {spec.device}: {' and '.join(spec.roles)}")
-    if any(spec.device != "cpu" for spec in specs) and _is_for_cpu(machine):
+    if any(spec.device != "cpu" for spec in specs) and is_for_cpu(machine.version_of):
         advice = "install torch and torchvision for CUDA"
         yield Finding("failure", "devices", f"the installed torch is for CPUs only; {advice}")
     if num_gpus and all(spec.device == "cpu" for spec in specs):
         advice = f"FOVEA_WORKERS uses none of {num_gpus} CUDA devices; auto would"
         yield Finding("warning", "devices", advice)
-
-
-def _is_for_cpu(machine: Machine) -> bool:
-    try:
-        return machine.version_of("torch").endswith("+cpu")
-    except importlib.metadata.PackageNotFoundError:
-        return False  # told among the versions
 
 
 def _check_transport(

@@ -16,7 +16,6 @@ _VISION = re.compile(r"vis(ual|ion)|mm_projector")
 _BYTES = {"F32": 4, "F16": 2, "BF16": 2}
 _CHOSEN_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 _DTYPE_NAMES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
-_CGROUP = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,30 +48,6 @@ def weigh(model: Path) -> Weights:
                 sizes[role] += count * _BYTES.get(dtype, 1)
                 dtypes.add(_DTYPE_NAMES.get(dtype, dtype))
     return Weights(values, sizes, tuple(sorted(dtypes)))
-
-
-def available_bytes(memory: Path = Path("/proc/meminfo"), cgroup: Path = _CGROUP) -> int | None:
-    """Memory that this process can have without swapping; the container's limit counts.
-
-    None where the system does not say.
-    """
-    try:
-        lines = memory.read_text(encoding="ascii").splitlines()
-    except OSError:
-        return None
-    fields = dict(line.split(":", 1) for line in lines)
-    free = int(fields["MemAvailable"].split()[0]) * 1024
-    limit = _container_bytes(cgroup)
-    return free if limit is None else min(free, limit)
-
-
-def _container_bytes(cgroup: Path) -> int | None:
-    try:
-        most = (cgroup / "memory.max").read_text(encoding="ascii").strip()
-        used = (cgroup / "memory.current").read_text(encoding="ascii").strip()
-    except OSError:
-        return None
-    return None if most == "max" else max(0, int(most) - int(used))
 
 
 def _files(model: Path) -> list[Path]:

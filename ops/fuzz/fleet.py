@@ -13,12 +13,13 @@ from workers.messages import (
     Finished,
     FromWorker,
     GenerateJob,
-    Likelihood,
+    Scored,
     Started,
     Taken,
     Tokens,
 )
 from workers.pool import Fleet
+from workers.sampling import Likelihood
 
 CONTEXT_TOKENS = 2048
 _HIDDEN_BYTES = 32  # of a token's embedding
@@ -92,6 +93,8 @@ class InlinePool:
         length = min(job.sampling.max_tokens, 1 + seed % _MOST_TOKENS)
         token_ids = tuple((seed + 7919 * place) % self._num_tokens for place in range(length))
         self._say(Taken(job_id=job.job_id, is_copied=True, transfer_seconds=0.0))
+        if job.sampling.prompt_logprobs:
+            self._say(self._scored(job))
         self._say(Started(job_id=job.job_id, num_cached_tokens=0))
         for start in range(0, length, 3):
             chosen = token_ids[start : start + 3]
@@ -110,6 +113,11 @@ class InlinePool:
             num_completion_tokens=length,
         )
         self._say(finished)
+
+    def _scored(self, job: GenerateJob) -> Scored:
+        ids = memoryview(job.token_ids).cast("i")[1:]
+        likelihoods = tuple(self._likelihood(job, each) for each in ids)
+        return Scored(job_id=job.job_id, likelihoods=likelihoods)
 
     def _likelihood(self, job: GenerateJob, token_id: int) -> Likelihood:
         others = range(token_id, token_id + job.sampling.top_logprobs)

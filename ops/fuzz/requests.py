@@ -90,6 +90,7 @@ def _chat(messages: list[Mapping[str, Any]], **fields: Any) -> Body:
 
 def _completions() -> Iterator[Body]:
     yield {"model": MODEL, "prompt": "Once", "echo": True, "best_of": 2, "n": 2}
+    yield {"model": MODEL, "prompt": ["Once", "é"], "echo": True, "logprobs": 2, "max_tokens": 0}
     yield {"model": MODEL, "prompt": ["a", [1, 2, 3]], "stream": True, **_SAMPLING}
     yield {"model": MODEL, "prompt": [5, 6], "logprobs": 2, "max_tokens": 4, "suffix": None}
 

@@ -14,7 +14,6 @@ from workers.messages import (
     FromWorker,
     GenerateJob,
     JpegBytes,
-    Likelihood,
     Loading,
     MapPool,
     Missing,
@@ -24,6 +23,7 @@ from workers.messages import (
     PoolMapped,
     Ready,
     Region,
+    Scored,
     Span,
     Started,
     StartFailed,
@@ -34,8 +34,9 @@ from workers.messages import (
     Tokens,
     ToWorker,
 )
-from workers.sampling import Sampling
+from workers.sampling import Likelihood, Sampling
 
+_LIKELIHOOD = Likelihood(-0.5, ((5, -0.5),))
 _REGION = Region(arena=0, offset=64, num_bytes=640)
 _PLAN = ImagePlan(
     family="qwen_vl",
@@ -117,8 +118,15 @@ FROM_WORKER: tuple[FromWorker, ...] = (
     PoolMapped(number=7, failure=""),
     Taken(job_id="b", is_copied=True, transfer_seconds=0.0),
     Started(job_id="b", num_cached_tokens=3),
-    Tokens(job_id="b", token_ids=(5, 6), likelihoods=(Likelihood(-0.5, ((5, -0.5),)),)),
-    Finished(job_id="b", reason="stop", num_prompt_tokens=8, num_completion_tokens=2),
+    Scored(job_id="b", likelihoods=(_LIKELIHOOD, Likelihood(-9.5, ()))),
+    Tokens(job_id="b", token_ids=(5, 6), likelihoods=(_LIKELIHOOD,)),
+    Finished(
+        job_id="b",
+        reason="stop",
+        num_prompt_tokens=8,
+        num_completion_tokens=2,
+        stop=(7, _LIKELIHOOD),
+    ),
     Failed(job_id="a", kind="bad_input", message="why"),
     Missing(job_id="b", starts=(1,)),
     Stats(

@@ -4,7 +4,7 @@ import asyncio
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,6 +23,7 @@ from gateway.observe.metrics import Metrics
 MEBIBYTE = 1 << 20
 SOME_BYTES = 40_000  # less than makes a transport ask to wait
 FLOOD_BYTES = 64 * MEBIBYTE
+STALL_SECONDS = 0.6
 
 
 @dataclass
@@ -36,6 +37,8 @@ class Application:
         match scope["path"]:
             case "/early":
                 await self._tell(send, {"path": "/early"})
+            case "/early/last":
+                await self._tell(send, {"path": "/early/last"}, (b"connection", b"close"))
             case "/hold":
                 await self._hold(scope, receive)
             case "/begin":
@@ -75,9 +78,9 @@ class Application:
         names = sorted(name.decode("latin-1") for name, _ in scope["headers"])
         await self._tell(send, {"path": scope["path"], "num_bytes": num_bytes, "headers": names})
 
-    async def _tell(self, send: Send, body: dict[str, Any]) -> None:
+    async def _tell(self, send: Send, body: dict[str, Any], *more: tuple[bytes, bytes]) -> None:
         data = orjson.dumps(body)
-        headers = [(b"content-length", str(len(data)).encode())]
+        headers = [(b"content-length", str(len(data)).encode()), *more]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": data, "more_body": False})
 
@@ -89,6 +92,7 @@ class Door:
     address: tuple[str, int]
     application: Application
     metrics: Metrics
+    end: Callable[[], None]  # has the server be busy, and then end its connections
 
     def connect(self, receive_bytes: int = 0) -> socket.socket:
         """A connection; `receive_bytes` keeps what the system takes in for it small."""
@@ -178,28 +182,45 @@ def serving(send_bytes: int = 0, **limits: float) -> Iterator[Door]:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_bytes)
         config = uvicorn.Config(
             application,
-            http=cast("Any", partial(Http1, limits=client_limits, metrics=metrics)),
+            http=cast("Any", partial(_Stalling, limits=client_limits, metrics=metrics)),
             ws="none",
             lifespan="off",
             log_config=None,
             access_log=False,
-            timeout_keep_alive=30,
-            timeout_graceful_shutdown=0,
+            timeout_graceful_shutdown=1,
         )
         server = _Server(config)
         thread = threading.Thread(target=uvloop.run, args=(server.serve([listener]),))
         thread.start()
         try:
-            yield Door(listener.getsockname(), application, metrics)
+            yield Door(listener.getsockname(), application, metrics, server.end)
         finally:
             server.should_exit = True
             thread.join(10)
             assert not thread.is_alive()
 
 
+class _Stalling(Http1):
+    """Holds up the loop at a word, between its look at what has come and its look at the time."""
+
+    def data_received(self, data: bytes) -> None:
+        if b"/stall" in data:
+            time.sleep(STALL_SECONDS)
+        super().data_received(data)
+
+
 class _Server(uvicorn.Server):
     """Looks every few milliseconds whether it shall end."""
 
+    def end(self) -> None:
+        self._loop.call_soon_threadsafe(self._end)
+
+    def _end(self) -> None:
+        time.sleep(STALL_SECONDS)
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+
     async def main_loop(self) -> None:
+        self._loop = asyncio.get_running_loop()
         while not self.should_exit:  # noqa: ASYNC110 - another thread says so
             await asyncio.sleep(0.005)

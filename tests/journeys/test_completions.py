@@ -200,7 +200,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"suffix": "b"}, "suffix"),
     ({"best_of": 3}, "best_of"),
     ({"best_of": 1, "n": 2}, "best_of"),
-    ({"echo": True, "logprobs": 1}, "logprobs"),
+    ({"max_tokens": 0}, "max_tokens"),
     ({"logprobs": 21}, "logprobs"),
     ({"logprobs": True}, "logprobs"),
     ({"max_tokens": 0}, "max_tokens"),

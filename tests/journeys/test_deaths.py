@@ -135,6 +135,27 @@ def test_a_prompt_that_kills_workers_is_refused_after_two_deaths(one: Server) ->
     answer_of(one.post(body(one, "poison without the sign")))
 
 
+def test_who_was_alone_when_workers_were_killed_for_another_reason_is_soon_let_in_again() -> None:
+    with running("tests.fake_gateway", restart_seconds="0.1", fence_seconds=50) as server:
+        asked = body(server, f"innocent {SLOW}", ignore_eos=True, max_tokens=100)
+        with concurrent.futures.ThreadPoolExecutor(1) as threads:
+            waiting = threads.submit(server.post, asked)
+            for number in (0, 1):
+                server.wait_for("fovea_request_retries_total", number)
+                server.wait_for("fovea_worker_running", 1)
+                kill(server)
+            refused = waiting.result(SECONDS)
+        assert code_of(refused) == (422, "request_fenced")
+        assert 1 <= int(refused.headers["retry-after"]) <= 5
+        server.wait_ready()
+        answer_of(server.post(asked | {"messages": [{"role": "user", "content": "another"}]}))
+        assert code_of(server.post(asked)) == (422, "request_fenced")
+        time.sleep(int(server.post(asked).headers["retry-after"]))
+        answer_of(server.post(asked))
+        assert server.metric("fovea_fenced") == 0
+        check_whole(server)
+
+
 def test_an_image_that_kills_workers_is_named_and_refused_in_every_prompt(one: Server) -> None:
     poison, good = plain((13, 0, 0), 66), plain((0, 0, 200), 67)
     response = one.post(body(one, good, poison, "what?"))

@@ -27,6 +27,7 @@ LIMITS = {
     "few": ("requests_per_minute=2",),
     "pictures": ("images_per_minute=3",),
     "words": ("tokens_per_minute=60",),
+    "leaver": ("tokens_per_minute=20",),
     "one": ("concurrency=1",),
 }
 
@@ -150,10 +151,30 @@ def test_tokens_are_charged_as_used_whatever_the_size_of_the_body(house: House) 
     assert refused.headers["x-ratelimit-remaining-tokens"] == "0"
 
 
+def counting(house: House, **more: Any) -> dict[str, Any]:
+    """A request of some seconds."""
+    body = {"model": house.server.model, "max_tokens": 500, "ignore_eos": True}
+    return body | {"messages": [{"role": "user", "content": "Count."}]} | more
+
+
+def test_an_answer_that_is_left_before_it_is_told_is_charged_too(house: House) -> None:
+    """Else the work of long answers would cost nothing, for who leaves just before their end."""
+    body = counting(house, max_tokens=1900)
+    charged = house.server.metric("fovea_prompt_tokens_total")
+    headers = {"authorization": f"Bearer {house.keys['leaver']}"}
+    asking = httpx.Client(headers=headers, timeout=httpx.Timeout(10, read=0.5))
+    with asking, pytest.raises(httpx.ReadTimeout):
+        asking.post(f"{house.server.url}/v1/chat/completions", json=body)
+    house.server.wait_for("fovea_requests_running", 0)
+    assert house.server.metric("fovea_prompt_tokens_total") > charged
+    refused = house.ask("leaver", counting(house))
+    assert refused.status_code == 429
+    assert refused.json()["error"]["type"] == "tokens"
+
+
 def test_an_answer_that_is_left_is_charged_too(house: House) -> None:
     before = house.server.metric("fovea_completion_tokens_total")
-    body = {"model": house.server.model, "stream": True, "max_tokens": 500, "ignore_eos": True}
-    body |= {"messages": [{"role": "user", "content": "Count."}]}
+    body = counting(house, stream=True)
     url = f"{house.server.url}/v1/chat/completions"
     headers = {"authorization": f"Bearer {house.keys['alice']}"}
     with httpx.stream("POST", url, json=body, headers=headers) as response:

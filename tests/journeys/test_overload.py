@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import contextlib
+import socket
 import statistics
 import time
 from collections import Counter
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import httpx
+import orjson
 import pytest
 
 from tests.journeys.server import Server, running, start
@@ -18,6 +20,7 @@ pytestmark = pytest.mark.slow
 
 FAKE = "tests.fake_gateway"
 SLOW = "@"  # see PROMPT_FAULTS
+UPLOAD_BYTES = 20 << 20
 
 
 def pictures(seed: int, count: int, side: int = 300) -> list[dict[str, Any]]:
@@ -61,6 +64,36 @@ def test_fifty_requests_of_eight_images_are_refused_before_any_image_work(
         assert server.metric("fovea_stage_seconds_count", stage="decode") == 0
         assert server.metric("fovea_stage_seconds_count", stage="parse") == 1
         assert first.result(30).status_code == 200
+
+
+def test_who_asks_for_the_connections_end_reads_why_its_upload_is_refused(
+    threads: concurrent.futures.ThreadPoolExecutor,
+) -> None:
+    """Such a connection is to be closed behind the refusal, while the upload is on its way."""
+    with running(FAKE, max_running_requests=1, max_body_bytes=1 << 20) as server:
+        wanted = {
+            "POST /v1/chat/completions": (413, "body_too_large"),
+            "POST /v1/nowhere": (404, "unknown_route"),
+            "PUT /v1/chat/completions": (405, "method_not_allowed"),
+        }
+        assert {line: _upload(server, line) for line in wanted} == wanted
+        first = threads.submit(server.post, slow(server))
+        server.wait_for("fovea_requests_running", 1)
+        assert _upload(server, "POST /v1/chat/completions") == (429, "overloaded")
+        assert first.result(30).status_code == 200
+
+
+def _upload(server: Server, line: str) -> tuple[int, str]:
+    """Status and code that a client reads which sends all of its body first."""
+    host, port = server.url.removeprefix("http://").split(":")
+    head = (
+        f"{line} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {UPLOAD_BYTES}\r\n\r\n"
+    )
+    with socket.create_connection((host, int(port)), 20) as connection:
+        connection.sendall(head.encode() + bytes(UPLOAD_BYTES))
+        answer = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+    told, _, body = answer.partition(b"\r\n\r\n")
+    return int(told.split(b" ")[1]), orjson.loads(body)["error"]["code"]
 
 
 def test_a_request_takes_a_place_for_each_of_its_choices(

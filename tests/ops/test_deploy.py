@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from config.settings import Settings, fields, variable
+from config.settings import PREFIX, Settings, fields, variable
 from tests.ops.linters import lint
 
 ROOT = Path(__file__).parent.parent.parent
@@ -72,6 +72,11 @@ def test_the_port_is_the_same_everywhere(container: Any) -> None:
     assert job["static_configs"][0]["targets"] == [f"fovea:{port}"]
 
 
+def test_no_variable_of_the_service_is_taken_for_a_setting(pod: Any) -> None:
+    assert read("kubernetes/base/service.yaml")["metadata"]["name"].upper() + "_" == PREFIX
+    assert pod["enableServiceLinks"] is False
+
+
 def test_the_cluster_waits_until_all_is_drained(pod: Any, container: Any) -> None:
     before = int(container["lifecycle"]["preStop"]["exec"]["command"][1])
     drain = float(environment_of(container)["FOVEA_DRAIN_SECONDS"])
@@ -121,11 +126,69 @@ def test_no_private_address_is_let_out() -> None:
     assert goes_out("2606:4700::1111")
 
 
-def test_the_image_has_the_pair_that_the_project_asks_for() -> None:
+def test_each_requirement_of_serving_is_in_one_of_the_two_files(tmp_path: Path) -> None:
+    done = (DEPLOY / "requirements.py", ROOT / "pyproject.toml", tmp_path / "made")
+    subprocess.run([sys.executable, *map(str, done)], check=True)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    pair = [each for each in project["dependencies"] if re.match("torch(vision)?>", each)]
-    assert len(pair) == 2
-    assert all(f'"{each}"' in DOCKERFILE for each in pair)
+    pair = (tmp_path / "made" / "torch.txt").read_text(encoding="utf-8").splitlines()
+    others = (tmp_path / "made" / "others.txt").read_text(encoding="utf-8").splitlines()
+    assert [re.split("[<>=]", each)[0] for each in pair] == ["torch", "torchvision"]
+    serving = [*project["dependencies"], *project["optional-dependencies"]["otel"]]
+    assert sorted(pair + others) == sorted(serving)
+
+
+def test_what_the_image_copies_reaches_the_builder() -> None:
+    admitted = [
+        line.removeprefix("!").removesuffix("/**")
+        for line in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+        if line.startswith("!")
+    ]
+    assert all((ROOT / each).exists() for each in admitted)
+    copied = re.findall(r"^COPY (?!--)(.+) \S+$", DOCKERFILE, re.MULTILINE)
+    named = {each for sources in copied for each in sources.split()} - {"."}
+    assert named == {"pyproject.toml", "ops/deploy/requirements.py"}
+    assert named <= set(admitted)
+    packages = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+    found = packages["setuptools"]["packages"]["find"]["include"]
+    assert {each.removesuffix("*") for each in found} <= set(admitted)
+
+
+def stages() -> dict[str, str]:
+    """The text of each stage of the Dockerfile, its FROM included, by its name."""
+    parts = re.split(r"^(?=FROM )", DOCKERFILE, flags=re.MULTILINE)[1:]
+    return {part.split("\n")[0].split(" AS ")[1]: part for part in parts}
+
+
+def test_the_variants_are_stages_that_differ_only_in_pytorch() -> None:
+    built = stages()
+    assert list(built)[-1] == "cpu"  # what is built where no target is named
+    service = read("compose.yaml")["services"]["fovea"]["build"]["target"]
+    override = read("compose.cuda.yaml")["services"]["fovea"]["build"]["target"]
+    assert (service, override) == ("cpu", "cuda")
+    lines = {name: set(built[name].split("\n")) for name in (service, override)}
+    differing = [line for line in lines["cpu"] ^ lines["cuda"] if not line.startswith("#")]
+    marks = ("FROM bare AS ", "ARG TORCH_INDEX=", "ENV NVIDIA_", "RUN pip install")
+    assert all(line.startswith(marks) for line in differing)
+    assert all(
+        line.endswith("--requirement /opt/fovea/torch.txt")
+        for line in differing
+        if line.startswith("RUN")
+    )
+
+
+def test_the_compiler_stays_in_the_stage_that_needs_it() -> None:
+    built = stages()
+    assert [name for name, text in built.items() if "gcc" in text] == ["fovea"]
+    assert built["cpu"].startswith("FROM bare ")
+    assert built["cuda"].startswith("FROM bare ")
+
+
+@pytest.mark.parametrize("variant", ["cpu", "cuda"])
+def test_a_change_of_code_makes_no_large_layer(variant: str) -> None:
+    text = stages()[variant]
+    assert "COPY . " not in text
+    assert text.rindex("\nRUN ") < text.index("\nCOPY --from=fovea /installed /opt/fovea\n")
+    assert text.rindex("\nUSER 10001:10001\n") > text.rindex("\nRUN ")
 
 
 def test_signals_reach_the_gateway() -> None:

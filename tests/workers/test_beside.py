@@ -10,8 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.workers.harness import prompt_job
-from workers.beside import NICENESS, Beside
+from workers.beside import Beside
 from workers.messages import Finished, FromWorker, GenerateJob
+from workers.niceness import BEHIND
 
 SECONDS = 5.0
 
@@ -138,5 +139,5 @@ def test_it_gives_way_with_all_threads_it_starts_and_the_loop_does_not(
     stage.gate.set()
     beside.put(prompt_job("one", [1]))
     assert take(beside, 1) == ["one"]
-    assert stage.niceness == max(before, NICENESS)
+    assert stage.niceness == max(before, BEHIND)
     assert _niceness() == before

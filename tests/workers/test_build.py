@@ -1,5 +1,6 @@
 """Real stages are made from a real checkpoint, and broken libraries are explained."""
 
+import errno
 import os
 import sys
 
@@ -40,6 +41,17 @@ def test_stages_and_facts_are_those_of_the_roles(roles: tuple[str, ...]) -> None
 def test_libraries_that_cannot_be_imported_are_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torchvision", None)
     with pytest.raises(CannotStart, match="pip install --force-reinstall torch torchvision"):
+        build_stages(start_message(str(DEMO_MODEL), ("vision",)), arenas(), lambda _, __: None)
+
+
+def test_want_of_a_temporary_folder_is_not_blamed_on_versions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def import_module(name: str) -> None:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.setattr("importlib.import_module", import_module)
+    with pytest.raises(CannotStart, match=r"^torch wants .*\['/tmp'\].*TMPDIR$"):
         build_stages(start_message(str(DEMO_MODEL), ("vision",)), arenas(), lambda _, __: None)
 
 

@@ -12,9 +12,9 @@ import pytest
 
 from tests.fakes import FAKE_COMMAND
 from tests.workers.harness import start_message
-from workers.beside import NICENESS
 from workers.link import ROOT
 from workers.messages import FromWorker, Loading, Ready, StartFailed, Stop
+from workers.niceness import BEHIND
 from workers.wire import Splitter, pack
 
 pytestmark = pytest.mark.slow
@@ -72,7 +72,7 @@ def test_only_a_worker_that_has_nothing_but_vision_gives_way(roles: tuple[str, .
     watch = partial(_add_niceness, found)
     talk(FAKE_COMMAND, "fake", pack(Stop()), roles, watch)
     before = os.getpriority(os.PRIO_PROCESS, 0)
-    assert found == [max(before, NICENESS) if roles == ("vision",) else before]
+    assert found == [max(before, BEHIND) if roles == ("vision",) else before]
 
 
 def _add_niceness(found: list[int], process: int) -> None:

@@ -48,7 +48,7 @@ def test_kill_is_noticed_at_once_and_the_worker_comes_back() -> None:
             await harness.until(lambda: harness.lost == [0])
             assert time.monotonic() - killed_at < 0.25
             assert harness.of("held") == [
-                Failed(job_id="held", kind="lost", message="worker-0 was killed by SIGKILL")
+                Failed(job_id="held", kind="killed", message="worker-0 was killed by SIGKILL")
             ]
             view = harness.pool.fleet().workers[0]
             assert (view.ready, view.in_flight) == (False, 0)
@@ -56,6 +56,33 @@ def test_kill_is_noticed_at_once_and_the_worker_comes_back() -> None:
             harness.pool.send(0, prompt_job("next", [4]))
             await harness.until(lambda: bool(last_events(harness.of("next"))))
             assert isinstance(harness.of("next")[-1], Finished)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("end", "kind"),
+    [
+        ("os.kill(os.getpid(), 9)", "killed"),
+        ("os.kill(os.getpid(), 11)", "lost"),
+        ("os._exit(3)", "lost"),
+        ("link.sendall(b'\\xff' * 9000); time.sleep(60)", "lost"),
+        ("time.sleep(60)", "lost"),
+    ],
+    ids=["killed", "fault of memory", "exit", "garbage", "stuck"],
+)
+def test_a_kill_from_outside_is_told_from_what_a_job_may_have_done(end: str, kind: str) -> None:
+    """The pool kills as well, those that send garbage or are stuck."""
+
+    async def scenario() -> None:
+        ends_on_a_job = script(f"link.sendall({READY!r}); link.recv(9); {end}")
+        async with running(command=ends_on_a_job, silent_seconds=0.5) as harness:
+            await harness.pool.wait_ready()
+            harness.pool.send(0, prompt_job("held", [4]))
+            await harness.until(lambda: bool(harness.of("held")))
+            (event,) = harness.of("held")
+            assert isinstance(event, Failed)
+            assert event.kind == kind
 
     run(scenario)
 
@@ -92,7 +119,7 @@ def test_every_job_of_a_dead_worker_ends_once_and_by_name() -> None:
             for job_id in ("later", "other", "image", "too late"):
                 assert len(last_events(harness.of(job_id))) == 1
             assert isinstance(harness.of("later")[-2], Tokens)
-            for job_id, kind in (("later", "lost"), ("too late", "gone")):
+            for job_id, kind in (("later", "killed"), ("too late", "gone")):
                 (end,) = last_events(harness.of(job_id))
                 assert isinstance(end, Failed)
                 assert end.kind == kind

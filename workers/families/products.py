@@ -1,10 +1,17 @@
-"""Products with the weights of a model: plain ones, and packed ones for bfloat16 on a CPU."""
+"""Products with the weights of a model: plain ones, and for bfloat16 on a CPU packed ones.
+
+Of these there are two: ours in C, and oneDNN's where that is not there.
+"""
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, silu
+
+from workers.native.products import NativeProduct, packs
+from workers.native.rows import serves
 
 
 class Product(nn.Module):
@@ -82,12 +89,29 @@ class PackedProduct(nn.Module):
         return result
 
 
-def product_of(*layers: nn.Linear) -> Product | PackedProduct:
+def product_of(*layers: nn.Linear) -> Product | PackedProduct | NativeProduct:
     """One product for layers that read the same input, in order; made for their device."""
     weight = layers[0].weight if len(layers) == 1 else torch.cat([each.weight for each in layers])
     biases = [each.bias.detach() for each in layers if each.bias is not None]
     bias = torch.cat(biases) if biases else None
-    return PackedProduct(weight, bias) if _packs(weight) else Product(weight.detach(), bias)
+    kind = _kind_for(weight)
+    return Product(weight.detach(), bias) if kind is None else kind(weight, bias)
+
+
+class GatedMlp(nn.Module):
+    """The library's of two products, the SiLU of one gating the other, and a third of theirs."""
+
+    def __init__(self, mlp: Any) -> None:
+        """Take over the library's."""
+        super().__init__()
+        self.gate = product_of(mlp.gate_proj)
+        self.up = product_of(mlp.up_proj)
+        self.down = product_of(mlp.down_proj)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., width] -> [..., width]."""
+        output: Tensor = self.down(self.up.times(x, self.gate.silu(x)))
+        return output
 
 
 def pack_layers(model: nn.Module, kept: Iterable[str] = ()) -> None:
@@ -96,16 +120,18 @@ def pack_layers(model: nn.Module, kept: Iterable[str] = ()) -> None:
     Does nothing where packing is of no use.
     """
     for name, child in list(model.named_children()):
-        if isinstance(child, nn.Linear) and _packs(child.weight):
+        if isinstance(child, nn.Linear) and _kind_for(child.weight) is not None:
             if name not in kept:
                 setattr(model, name, product_of(child))
         else:
             pack_layers(child, kept)
 
 
-def _packs(weight: Tensor) -> bool:
-    return (
-        (weight.device.type, weight.dtype) == ("cpu", torch.bfloat16)
-        and torch._C._has_mkldnn
-        and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-    )
+def _kind_for(weight: Tensor) -> type[PackedProduct | NativeProduct] | None:
+    """The quickest kind for a weight; None where packing is of no use."""
+    if serves(weight) and packs(weight):
+        return NativeProduct
+    is_packed = (weight.device.type, weight.dtype) == ("cpu", torch.bfloat16)
+    if is_packed and torch._C._has_mkldnn and torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        return PackedProduct
+    return None

@@ -1,18 +1,16 @@
 """Layers of vision towers as we compute them: the library's weights in fewer and larger steps."""
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-# Where rounded scores are quicker; see `attend_rounded`.
-ROUNDED_PATCHES = 512
-ROUNDED_WIDTH = 64
-BLOCK_PATCHES = 256  # queries at once
-SAMPLED_KEYS = 8  # one of so many is looked at for a row's largest score
+from workers.native.attention import SEGMENT, AttentionKernel, Segments, why_not
+from workers.native.rows import RowKernel, serves
 
 Rotation = tuple[Tensor, Tensor]  # cosines and sines, each float32 [patches, head width]
 
@@ -64,6 +62,9 @@ class TowerAttention(nn.Module):
         self.qkv = qkv
         self.proj = proj
         self.num_heads = num_heads
+        width = proj.weight.shape[1] // num_heads
+        is_native = serves(proj.weight) and not why_not(width)
+        self._native = NativeSegments() if is_native else None
 
     def forward(
         self,
@@ -80,14 +81,40 @@ class TowerAttention(nn.Module):
             position_embeddings: see `Rotation`; both halves of each are equal.
         """
         projected = self.qkv(hidden_states).unflatten(-1, (3, self.num_heads, -1))
-        by_head = _by_head(projected, position_embeddings)
-        mixed = [_attend(by_head, run) for run in cu_seqlens]
-        output: Tensor = self.proj(torch.cat(mixed) if len(mixed) > 1 else mixed[0])
+        attend = _attend if self._native is None else self._native.attend
+        output: Tensor = self.proj(attend(projected, position_embeddings, cu_seqlens))
         return output
 
 
+class NativeSegments:
+    """The attention by the kernels in C, which need no other layout than the product's."""
+
+    def __init__(self) -> None:
+        """Load them.
+
+        Raises:
+            NoKernel: they cannot be had.
+        """
+        self._rows = RowKernel()
+        self._kernel = AttentionKernel()
+
+    def attend(self, projected: Tensor, rotation: Rotation, runs: tuple[Run, ...]) -> Tensor:
+        """[patches, 3, heads, head width], changed in place -> [patches, width]."""
+        self._rows.rotate(projected[:, :2].flatten(1, 2), *rotation)
+        queries, keys, values = projected.permute(1, 2, 0, 3).unbind()
+        scale = projected.shape[-1] ** -0.5
+        return self._kernel.attend(queries, keys, values, segments_of(runs), scale).flatten(1)
+
+
+def _attend(projected: Tensor, rotation: Rotation, runs: tuple[Run, ...]) -> Tensor:
+    """The attention by torch: [patches, 3, heads, head width] -> [patches, width]."""
+    by_head = _by_head(projected, rotation)
+    mixed = [_attend_run(by_head, run) for run in runs]
+    return torch.cat(mixed) if len(mixed) > 1 else mixed[0]
+
+
 def _by_head(projected: Tensor, rotation: Rotation) -> Tensor:
-    """Queries and keys, turned by their place, and values, laid out as attention reads them fast.
+    """Queries and keys, turned by their place, and values, laid out as torch reads them fast.
 
     [patches, 3, heads, head width] -> contiguous [3, heads, patches, head width]. As the library
     does, it turns in float32; in place, because fresh memory costs more than the arithmetic.
@@ -103,54 +130,20 @@ def _by_head(projected: Tensor, rotation: Rotation) -> Tensor:
     return by_head
 
 
-def _attend(by_head: Tensor, run: Run) -> Tensor:
+def _attend_run(by_head: Tensor, run: Run) -> Tensor:
     """Queries, keys and values of a whole pass, see `_by_head` -> [patches of `run`, width]."""
     _, num_heads, _, head_width = by_head.shape
     patches = by_head.narrow(2, run.start, run.count * run.length)
     segments = patches.view(3, num_heads, run.count, run.length, head_width)
     queries, keys, values = segments.transpose(1, 2)
-    if _is_quicker_rounded(queries):
-        mixed = torch.stack(
-            [attend_rounded(*one) for one in zip(queries, keys, values, strict=True)]
-        )
-    else:
-        mixed = nn.functional.scaled_dot_product_attention(queries, keys, values)
+    mixed = nn.functional.scaled_dot_product_attention(queries, keys, values)
     return mixed.transpose(1, 2).reshape(run.count * run.length, -1)
 
 
-def _is_quicker_rounded(queries: Tensor) -> bool:
-    """Whether `attend_rounded` is the way for segments [count, heads, patches, width]."""
-    num_patches, width = queries.shape[2:]
-    is_packed = (queries.device.type, queries.dtype) == ("cpu", torch.bfloat16)
-    return is_packed and num_patches >= ROUNDED_PATCHES and width >= ROUNDED_WIDTH
-
-
-def attend_rounded(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """Attention of one segment, with scores that are rounded to bfloat16 like all else.
-
-    torch's own keeps a block's scores in float32. Products that give bfloat16 take three quarters
-    of the time: 170 ms against 225 for 4056 patches, 4 heads of 64, one thread. What rounding does
-    to a weight grows with the size of its score, so scores are made small where weights are large:
-    the largest of a row, among some of the keys, is taken from it inside of the product.
-
-    The result is off by 1.5 times what torch's is off if scores spread as 1, by 2.2 times if as 8,
-    and by 5 if as 30, where torch's is nearly exact: one key has all the weight.
-    Of what a tower gives that changed nothing that could be seen: 0.998 to 1.001 of its distance
-    from float32, which the rounding of all other steps decides.
-
-    Args:
-        queries: [heads, patches, width], like the others.
-        keys: as many.
-        values: as many.
-
-    Returns:
-        [heads, patches, width]
-    """
-    scale = queries.shape[-1] ** -0.5
-    largest = torch.bmm(queries, keys[:, ::SAMPLED_KEYS].transpose(1, 2)).amax(-1, keepdim=True)
-    shifted = torch.cat([queries, -largest], dim=-1)
-    columns = torch.cat([keys, torch.ones_like(keys[..., :1])], dim=-1).transpose(1, 2)
-    blocks = torch.split(shifted, BLOCK_PATCHES, dim=1)
-    unused = columns[:, :1]
-    scores = (torch.baddbmm(unused, block, columns, beta=0, alpha=scale) for block in blocks)
-    return torch.cat([torch.bmm(block.softmax(-1), values) for block in scores], dim=1)
+def segments_of(runs: Sequence[Run]) -> Segments:
+    """The segments of all runs, as the kernel wants them: each sees all of itself."""
+    lengths = np.repeat([run.length for run in runs], [run.count for run in runs])
+    segments = np.zeros(len(lengths), SEGMENT)
+    segments["first_row"] = segments["first_key"] = lengths.cumsum() - lengths
+    segments["num_rows"] = segments["num_keys"] = segments["num_seen"] = lengths
+    return segments

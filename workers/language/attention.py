@@ -62,6 +62,10 @@ class KvCache:
             return keys, keys
         return keys, self._gather(self._values[layer], table)
 
+    def stores(self, layer: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of a layer as they lie, each [heads, slots, dim]."""
+        return self._keys[layer], self._values[layer]
+
     def pages(self, layer: int) -> tuple[Tensor, Tensor]:
         """Keys and values of a layer as they lie, each [blocks, heads, block tokens, dim]."""
         keys, values = self._blocks(self._keys[layer]), self._blocks(self._values[layer])

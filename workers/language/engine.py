@@ -1,12 +1,14 @@
 """Continuous batching: `GenerateJob` in; `Taken`, `Started`, `Tokens` and one `LastEvent` out."""
 
 import logging
+import math
 import time
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from workers import memory
 from workers.arena import Arenas
@@ -20,23 +22,15 @@ from workers.language.embeddings import EmbeddingReader
 from workers.language.forbidding import hold_late
 from workers.language.grammar import Fault, Grammars
 from workers.language.graphs import Recorder
-from workers.language.inputs import AttentionPath, InputBuilder
+from workers.language.inputs import AttentionPath, InputBuilder, StepTensors
 from workers.language.prefix import BlockKeys
 from workers.language.prompts import JobRefused, Prompt, PromptReader
-from workers.language.runner import Runner, default_kv_tokens
+from workers.language.runner import Outcome, Runner, default_kv_tokens
 from workers.language.sampler import Choice, Sampler
 from workers.language.scheduler import Scheduler, Slice, Step
 from workers.language.sequence import Sequence
 from workers.language.singly import advance_singly
-from workers.messages import (
-    Failed,
-    FromWorker,
-    GenerateJob,
-    MapPool,
-    Missing,
-    PoolMapped,
-    Taken,
-)
+from workers.messages import Failed, FromWorker, GenerateJob, MapPool, Missing, PoolMapped, Taken
 
 HELD_SECONDS = 0.002  # how long a step without any tokens waits for grammars
 
@@ -223,12 +217,28 @@ class Engine:
         if step.dirty_blocks:
             self._runner.zero(step.dirty_blocks)
         tensors = self._builder.build(step, self._prompts)
-        logits = self._runner.run(tensors)
+        outcome = self._runner.run(tensors)
         hold_late(tensors.choosers, self._grammars)
         for piece in step.slices:
             is_withheld = piece.is_last and piece.sequence.is_held  # then computed once more
             piece.sequence.num_computed_tokens = piece.end - is_withheld
-        rows = [row for row, each in enumerate(tensors.choosers) if not each.is_held]
+        self._tell_scores(tensors, outcome)
+        self._choose(tensors, outcome.logits)
+
+    def _tell_scores(self, tensors: StepTensors, outcome: Outcome) -> None:
+        for rows, found in zip(tensors.scored, outcome.scores, strict=True):
+            if any(math.isnan(each.logprob) for each in found):
+                self._fail_infinite(rows.sequence)
+            else:
+                rows.sequence.num_scored_tokens += len(found)
+                self._outbox += events.scored(rows.sequence, found)
+
+    def _choose(self, tensors: StepTensors, logits: Tensor) -> None:
+        rows = [
+            row
+            for row, each in enumerate(tensors.choosers)
+            if not each.is_held and each.job_id in self._sequences
+        ]
         if not rows:
             return
         choosers = tuple(tensors.choosers[row] for row in rows)
@@ -238,26 +248,34 @@ class Engine:
         for sequence, choice in zip(choosers, choices, strict=True):
             self._publish(sequence, choice)
 
+    def _fail_infinite(self, sequence: Sequence) -> None:
+        logger.error("job %s: no finite logits", sequence.job_id)
+        self._fail(sequence, "not_finite", "the model gave no finite scores")
+
     def _publish(self, sequence: Sequence, choice: Choice | None) -> None:
         if choice is None:
-            logger.error("job %s: no finite logits", sequence.job_id)
-            self._fail(sequence, "not_finite", "the model gave no finite scores")
+            self._fail_infinite(sequence)
             return
         if not sequence.num_completion_tokens:
             self._outbox.append(events.started(sequence))
         reason = sequence.accept(choice.token_id)
-        if reason != "stop":
+        if reason != "stop" and sequence.num_completion_tokens:
             self._outbox.append(events.chosen(sequence, choice))
         if reason is not None:
-            self._finish(sequence, reason)
+            self._finish(sequence, reason, choice if reason == "stop" else None)
         elif sequence.follower is not None:
             sequence.follower.advance(choice.token_id)
 
-    def _finish(self, sequence: Sequence, reason: Literal["stop", "length", "abort"]) -> None:
+    def _finish(
+        self,
+        sequence: Sequence,
+        reason: Literal["stop", "length", "abort"],
+        stop: Choice | None = None,
+    ) -> None:
         # The last logits were finite, so all keys and values behind them are.
         is_seen = sequence.num_finite_tokens == sequence.num_computed_tokens
         self._forget(sequence, is_finite=is_seen and reason != "abort")
-        self._outbox.append(events.finished(sequence, reason))
+        self._outbox.append(events.finished(sequence, reason, stop))
 
     def _fail(self, sequence: Sequence, kind: FailKind, message: str) -> None:
         self._forget(sequence, is_finite=False)

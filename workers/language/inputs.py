@@ -12,6 +12,7 @@ from workers.families.decoder import Attention, Decoder, VisualRows
 from workers.language.attention import ChunkRows, KvCache, PackedAttention, SingleRows
 from workers.language.prompts import Prompt
 from workers.language.scheduler import Slice, Step
+from workers.language.scoring import ScoredRows, rows_to_score
 from workers.language.sequence import Sequence
 
 # The slices of a step in, laid out as `build_attention` says; their attention out.
@@ -42,6 +43,7 @@ class StepTensors:
     visual: VisualRows | None
     last_rows: Tensor  # [chosen], int64; rows whose logits are wanted
     choosers: tuple[Sequence, ...]  # the sequence of each of them
+    scored: tuple[ScoredRows, ...] = ()  # whose likelihoods are wanted
     size: DecodeSize | None = None  # rows may be padding; None: none is
 
 
@@ -84,6 +86,7 @@ class InputBuilder:
                 splices += _splices(first, piece, prompt)
         table = _to_device(numbers, device)
         chosen = [index for index, piece in enumerate(slices) if piece.is_last]
+        scored = map(rows_to_score, slices, firsts.tolist())
         return StepTensors(
             ids=table[0],
             positions=table[1:-1],
@@ -92,6 +95,7 @@ class InputBuilder:
             visual=self._visual(splices),
             last_rows=_to_device(firsts[1:][chosen] - 1, device),
             choosers=tuple(slices[index].sequence for index in chosen),
+            scored=tuple(each for each in scored if each is not None),
         )
 
     def _size_of(self, slices: tuple[Slice, ...]) -> DecodeSize | None:

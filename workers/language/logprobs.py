@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from workers.messages import Likelihood
+from workers.sampling import Likelihood
 
 
 def likelihoods(logprobs: Tensor, token_ids: Tensor, num_top: Sequence[int]) -> list[Likelihood]:

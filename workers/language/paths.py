@@ -1,7 +1,8 @@
 """A decoder and a wish in, the way that its attention is computed out.
 
 Every way is a function like `build_attention`: the slices of a step in, their attention out.
-torch's runs everywhere. FlashInfer's reads blocks where they lie, where torch's copies them out.
+torch's runs everywhere. FlashInfer's, on a GPU, and ours in C, on a CPU, read blocks where they
+lie, where torch's copies them out.
 """
 
 from dataclasses import dataclass
@@ -16,9 +17,10 @@ from torch import Tensor
 from workers.families.decoder import Attention, Decoder
 from workers.language.attention import KvCache
 from workers.language.inputs import AttentionPath, build_attention
+from workers.language.native import NativePath, why_not_native
 from workers.language.scheduler import Slice
 
-PathName = Literal["auto", "torch", "flashinfer"]
+PathName = Literal["auto", "torch", "flashinfer", "native"]
 
 LEAST_CAPABILITY = (8, 0)
 HEAD_WIDTHS = (64, 128, 256)
@@ -30,19 +32,22 @@ class NoSuchPath(Exception):
 
 
 def choose_path(wanted: PathName, decoder: Decoder) -> AttentionPath:
-    """The attention of one engine; auto takes FlashInfer where it can be had.
+    """The attention of one engine; auto takes the kernel of its device where it can be had.
 
     Raises:
-        NoSuchPath: FlashInfer was asked for, and cannot be had.
+        NoSuchPath: a way was asked for that cannot be had.
     """
-    if wanted == "torch":
-        return build_attention
-    reason = _why_not_flashinfer(decoder)
-    if not reason:
+    reasons = {
+        "flashinfer": _why_not_flashinfer(decoder),
+        "native": why_not_native(decoder),
+        "torch": "",
+    }
+    if wanted != "auto" and reasons[wanted]:
+        raise NoSuchPath(f"attention by {wanted} cannot be had: {reasons[wanted]}")
+    chosen = wanted if wanted != "auto" else next(name for name in reasons if not reasons[name])
+    if chosen == "flashinfer":
         return FlashInferPath(decoder, import_module("flashinfer"))
-    if wanted == "flashinfer":
-        raise NoSuchPath(f"attention by FlashInfer cannot be had: {reason}")
-    return build_attention
+    return NativePath() if chosen == "native" else build_attention
 
 
 def _why_not_flashinfer(decoder: Decoder) -> str:

@@ -77,7 +77,7 @@ class PromptReader:
         if len(job.token_ids) % 4:
             raise JobRefused("internal", "the token ids are no whole int32 numbers")
         ids = np.frombuffer(job.token_ids, "<i4")
-        self._check_ids(ids)
+        self._check_ids(ids, job.sampling.max_tokens)
         self._check_sampling(job.sampling)
         _check_order(job.spans, len(ids))
         try:
@@ -103,10 +103,10 @@ class PromptReader:
             transfer_seconds=time.monotonic() - began_at,
         )
 
-    def _check_ids(self, ids: np.ndarray[Any, np.dtype[np.int32]]) -> None:
+    def _check_ids(self, ids: np.ndarray[Any, np.dtype[np.int32]], max_tokens: int) -> None:
         if not len(ids):
             raise JobRefused("bad_input", "the prompt has no tokens")
-        if len(ids) >= self.max_context_tokens:
+        if len(ids) + min(1, max_tokens) > self.max_context_tokens:
             raise JobRefused(
                 "bad_input",
                 f"the prompt has {len(ids)} tokens; with at least one token of answer it must "

@@ -1,7 +1,7 @@
-"""`StepTensors` in, logits of the wanted rows out; owns the device memory of the KV cache."""
+"""`StepTensors` in, what they tell out; owns the device memory of the KV cache."""
 
 import os
-from pathlib import Path
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -10,6 +10,9 @@ from workers.families.decoder import Decoder
 from workers.language.attention import KvCache
 from workers.language.graphs import DecodeGraphs, Recorder
 from workers.language.inputs import StepTensors
+from workers.language.scoring import score
+from workers.machine import available_bytes
+from workers.sampling import Likelihood
 
 GPU_SHARE = 0.9  # of the memory that is free once the weights are loaded
 CPU_SHARE = 0.25
@@ -20,6 +23,14 @@ CPU_CONTEXTS = 8  # full contexts; more are of little use at a CPU's speed
 # one thread). Prompts of 480 and 2000 tokens take 1.1 and 1.2 times as long by 128 as at once.
 MAX_STEP_TOKENS = 2048
 MAX_STEP_TOKENS_ON_CPU = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a step has given."""
+
+    logits: Tensor  # float32 [chosen, vocab], a row for each of the choosers
+    scores: tuple[tuple[Likelihood, ...], ...]  # for each of `StepTensors.scored`
 
 
 class Runner:
@@ -40,24 +51,27 @@ class Runner:
         )
 
     @torch.inference_mode()
-    def run(self, tensors: StepTensors) -> Tensor:
-        """Compute a step and keep its keys and values.
-
-        Returns:
-            float32 [chosen, vocab], a row for each of `tensors.choosers`; good until the next step
-        """
+    def run(self, tensors: StepTensors) -> Outcome:
+        """Compute a step and keep its keys and values; its logits are good until the next step."""
         if self._graphs is not None and tensors.size is not None:
-            return self._graphs.run(tensors)
-        return self._compute(tensors)
+            return Outcome(self._graphs.run(tensors), ())
+        hidden = self._hidden(tensors)
+        scores = tuple(score(hidden, rows, self._decoder) for rows in tensors.scored)
+        return Outcome(self._logits(hidden, tensors), scores)
 
     def _compute(self, tensors: StepTensors) -> Tensor:
+        return self._logits(self._hidden(tensors), tensors)
+
+    def _logits(self, hidden: Tensor, tensors: StepTensors) -> Tensor:
+        return self._decoder.logits(hidden.index_select(0, tensors.last_rows))
+
+    def _hidden(self, tensors: StepTensors) -> Tensor:
         embeddings = self._decoder.embed(tensors.ids)
         for row, picture in tensors.splices:
             embeddings[row : row + picture.shape[1]] = picture[0]
-        hidden = self._decoder.forward(
+        return self._decoder.forward(
             embeddings, tensors.positions, tensors.attention, tensors.visual
         )
-        return self._decoder.logits(hidden.index_select(0, tensors.last_rows))
 
     @torch.inference_mode()
     def zero(self, block_ids: tuple[int, ...]) -> None:
@@ -71,20 +85,16 @@ def max_step_tokens_on(device: str) -> int:
 
 
 def default_kv_tokens(decoder: Decoder, max_context_tokens: int) -> int:
-    """Tokens that the KV cache can hold in the device's free memory."""
+    """Tokens that the KV cache can hold in the device's free memory.
+
+    Where a CPU's system does not say what is free, half of all is.
+    """
     token_bytes = sum(layer.num_stored for layer in decoder.kv_spec) * decoder.dtype.itemsize
     if decoder.device.type == "cuda":
         free_bytes, _ = torch.cuda.mem_get_info(decoder.device)
         return int(free_bytes * GPU_SHARE) // token_bytes
-    fitting = int(_available_bytes() * CPU_SHARE) // token_bytes
+    free = available_bytes()
+    if free is None:
+        free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    fitting = int(free * CPU_SHARE) // token_bytes
     return min(fitting, CPU_CONTEXTS * max_context_tokens)
-
-
-def _available_bytes() -> int:
-    """Memory that can be had without swapping; where the system does not say, half of all."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-    fields = dict(line.split(":", 1) for line in lines)
-    return int(fields["MemAvailable"].split()[0]) * 1024

@@ -11,8 +11,7 @@ from workers.language.forbidding import forbid
 from workers.language.logprobs import likelihoods
 from workers.language.penalties import TokenCounts, has_penalties
 from workers.language.sequence import Sequence
-from workers.messages import Likelihood
-from workers.sampling import BIAS_FIELDS
+from workers.sampling import BIAS_FIELDS, Likelihood
 
 BIAS = np.dtype(BIAS_FIELDS)
 

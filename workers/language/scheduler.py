@@ -256,10 +256,10 @@ class Scheduler:
             sequence.num_cached_tokens = sequence.num_computed_tokens
 
     def _find(self, sequence: Sequence) -> list[int]:
-        """Blocks that hold the beginning of a sequence, its last token excepted."""
+        """Blocks that hold the beginning of a sequence, as far as it need not be computed."""
         if sequence.keys is None:
             return []
-        num_blocks = (sequence.num_tokens - 1) // self._blocks.block_tokens
+        num_blocks = sequence.num_sparable_tokens // self._blocks.block_tokens
         return self._blocks.find(sequence.keys.upto(sequence.token_ids, num_blocks))
 
     def _name(self, piece: Slice) -> None:

@@ -24,6 +24,7 @@ class Sequence:
     num_computed_tokens: int = 0
     num_finite_tokens: int = 0  # computed ones that were seen to be finite
     num_cached_tokens: int = 0  # of the prompt, not computed because they were known
+    num_scored_tokens: int = 0  # of the prompt, whose likelihoods were told
     num_known_tokens: int = 0  # what that looked like when it was queued
     arrival: int = 0  # its number, in the order in which sequences were queued
     num_passes: int = 0  # younger ones that started while it waited for blocks
@@ -44,16 +45,38 @@ class Sequence:
         return len(self.token_ids) - self.num_prompt_tokens
 
     @property
+    def unscored(self) -> range:
+        """Prompt tokens whose likelihoods are still to be told; the first token has none."""
+        first = 1 + self.num_scored_tokens
+        return range(first, self.num_prompt_tokens if self.sampling.prompt_logprobs else first)
+
+    @property
+    def num_sparable_tokens(self) -> int:
+        """Tokens at the beginning that need not be computed if their keys and values are known.
+
+        The next token is told by the row of the one before it.
+        """
+        return (self.unscored.start if self.unscored else self.num_tokens) - 1
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether no more tokens may be added."""
+        return self.num_tokens >= self.max_tokens
+
+    @property
     def is_running(self) -> bool:
         """Whether it takes part in steps; one that waits holds anchored blocks at most."""
         return len(self.block_ids) > self.num_anchored_blocks
 
     def accept(self, token_id: int) -> Literal["stop", "length"] | None:
-        """Add a token chosen by finite logits; the reason to end, if it is the last."""
+        """Add a token chosen by finite logits; the reason to end, if it is the last.
+
+        One too many, chosen where only the prompt was asked about, is dropped.
+        """
         self.num_finite_tokens = self.num_computed_tokens
+        if self.is_complete:
+            return "length"
         self.token_ids.append(token_id)
         if token_id in self.sampling.stop_token_ids:
             return "stop"
-        if self.num_tokens >= self.max_tokens:
-            return "length"
-        return None
+        return "length" if self.is_complete else None

@@ -30,12 +30,12 @@ from workers.messages import (
     Finished,
     FromWorker,
     GenerateJob,
-    Likelihood,
     Started,
     Taken,
     Tokens,
 )
 from workers.pool import OutboxFull, Pool
+from workers.sampling import Likelihood
 
 CHECKPOINT = load_checkpoint(DEMO_MODEL)
 LETTERS = {letter: CHECKPOINT.tokenizer.token_to_id(letter) or 0 for letter in "abcdXYZ"}

@@ -12,7 +12,7 @@ from gateway.answers.text_stream import TextStream
 from gateway.answers.token_log import Entry, TokenLog
 from gateway.prompts.letters import LETTERS
 from workers.families.answers import Event, Words
-from workers.messages import Likelihood
+from workers.sampling import Likelihood
 
 END = 762  # <|im_end|>
 
@@ -115,3 +115,20 @@ def test_tokens_between_words_are_not_told(tokenizer: Tokenizer) -> None:
     assert joined(log.take([Words("x", 4)])) == b"d"
     assert joined(log.take([Words("xy", 5)])) == b"ef"
     assert log.take([Words("x", 9)]) == []
+
+
+def test_where_all_tokens_are_told_none_is_left_out_at_the_end(tokenizer: Tokenizer) -> None:
+    speller = Speller(tokenizer)
+    stop = (40, Likelihood(-3.0, ()))
+    for tells_special in (True, False):
+        stream, log = TextStream(speller, ()), TokenLog(speller, tells_special=tells_special)
+        names = []
+        for token_id in (END, 41, END, END):
+            log.add(token_id, Likelihood(-1.0, ()), stream.num_characters)
+            names += log.take(words_of(stream.push([token_id])))
+        names += log.rest(stop)
+        assert log.rest(None) == []
+        end, word, last = (speller.spell(each).decode() for each in (END, 41, 40))
+        expected = [end, word, end, end, last] if tells_special else [word]
+        assert [entry["token"] for entry in names] == expected
+        assert all(entry["bytes"] is None for entry in names if entry["token"] == end)

@@ -2,11 +2,11 @@ import pytest
 
 from config.limits import LimitSettings
 from config.settings import ServerSettings
-from gateway.edge.admit import ASSUMED_PIXELS, SMALL_BYTES, Admission
+from gateway.edge.admit import ASSUMED_PIXELS, MAX_SCORES, SMALL_BYTES, Admission
 from gateway.edge.keys import KeyLimits
 from gateway.edge.limits import Account
 from gateway.edge.pace import Pace
-from gateway.errors import Overloaded
+from gateway.errors import BadRequest, Overloaded
 
 ACCOUNT = Account(b"", KeyLimits())
 
@@ -53,6 +53,21 @@ def test_small_bodies_get_in_whatever_large_ones_take_up() -> None:
     small.hold(1)
     with pytest.raises(Overloaded):
         small.hold(1)
+
+
+def test_what_is_told_of_prompts_is_bounded_by_request_and_counts_as_bytes() -> None:
+    admission = Admission(ServerSettings(max_bytes_in_flight=1 << 20))
+    one, other = admission.admit(ACCOUNT), admission.admit(ACCOUNT)
+    one.score(5000)
+    assert one.num_bytes > 5 * SMALL_BYTES
+    with pytest.raises(Overloaded, match="max_bytes_in_flight"):
+        other.score(5000)
+    one.release()
+    other.score(5000)
+    with pytest.raises(BadRequest, match=f"limit is {MAX_SCORES}"):
+        other.score(MAX_SCORES - 4999)
+    other.release()
+    assert admission.num_bytes == 0
 
 
 def test_a_request_counts_once_for_each_of_its_choices() -> None:

@@ -22,7 +22,6 @@ from workers.messages import (
     Failed,
     Finished,
     GenerateJob,
-    Likelihood,
     Missing,
     Pixels,
     Region,
@@ -30,7 +29,7 @@ from workers.messages import (
     Tokens,
 )
 from workers.pool import Fleet, Pool
-from workers.sampling import Sampling
+from workers.sampling import Likelihood, Sampling
 
 
 @dataclass

@@ -3,7 +3,15 @@
 import msgspec
 import pytest
 
-from gateway.jobs.fence import INNOCENT, MAX_RECORDS, SUSPICION_SECONDS, Fence, prompt_key
+from gateway.jobs.fence import (
+    INNOCENT,
+    MAX_RECORDS,
+    SUSPICION_SECONDS,
+    Fence,
+    ImageFenced,
+    RequestFenced,
+    prompt_key,
+)
 from workers.messages import GenerateJob, Region, Span, TensorRef
 from workers.sampling import Sampling
 
@@ -39,6 +47,39 @@ def test_who_was_alone_at_a_second_death_is_refused_and_nobody_else_pays(fence: 
     assert fence.seconds_left(A) == 60
     assert [fence.seconds_left(key) for key in (B, C)] == [0, 0]
     assert [fence.num_deaths(key) for key in (B, C)] == [1, 0]
+
+
+def test_a_kill_from_outside_fences_for_a_tenth_and_then_for_twice_as_long(
+    fence: Fence, clock: Clock
+) -> None:
+    times = []
+    for _ in range(8):
+        fence.judge([A], A, was_killed=True)
+        times.append(fence.seconds_left(A))
+        clock.now += 61
+    assert times == [0, 6, 12, 24, 48, 60, 60, 60]
+    for _ in range(2000):
+        fence.judge([A], A, was_killed=True)
+    assert fence.seconds_left(A) == 60
+
+
+def test_after_any_kills_a_fault_fences_for_all_of_the_time(fence: Fence) -> None:
+    fence.judge([A], A, was_killed=True)
+    fence.judge([A], A)
+    assert fence.seconds_left(A) == 60
+
+
+def test_a_refusal_says_for_how_long_it_holds(fence: Fence, clock: Clock) -> None:
+    for _ in range(2):
+        fence.judge([A], A)
+    clock.now += 18
+    with pytest.raises(RequestFenced, match="42 s more") as prompt:
+        fence.check_prompt(A)
+    with pytest.raises(ImageFenced, match="42 s more") as image:
+        fence.check_image(A, 3, "messages[0]")
+    elsewhere = image.value.about(5, "messages[1]")
+    refusals = (prompt.value, image.value, elsewhere)
+    assert [each.retry_after_seconds for each in refusals] == [42] * 3
 
 
 def test_who_was_alone_at_a_first_death_is_not_refused(fence: Fence) -> None:

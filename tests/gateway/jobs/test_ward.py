@@ -6,9 +6,10 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from gateway.jobs.fence import Fence
+from gateway.jobs.fence import FENCE_SECONDS, Fence
 from gateway.jobs.ward import Ward
 from tests.gateway.jobs.test_dispatch import RecordingPool, encode_job, encoded, generate_job
+from workers.fail_kind import FailKind
 from workers.messages import Failed, Finished, FromWorker, Tokens
 from workers.pool import OutboxFull, Pool
 
@@ -44,11 +45,11 @@ class Desk:
         end = Finished(job_id=name, reason=reason, num_prompt_tokens=1, num_completion_tokens=1)
         self.ward.hear(WORKER, end)
 
-    def die(self, *names: str) -> dict[str, str]:
+    def die(self, *names: str, kind: FailKind = "lost") -> dict[str, str]:
         """The worker dies with these jobs; what that means for each."""
         meant: dict[str, str] = {}
         for name in names:
-            event = self.ward.hear(WORKER, Failed(job_id=name, kind="lost", message=""))
+            event = self.ward.hear(WORKER, Failed(job_id=name, kind=kind, message=""))
             assert isinstance(event, Failed)
             meant[name] = event.kind
         self.ward.lose(WORKER)
@@ -109,6 +110,13 @@ def test_the_one_on_trial_is_the_culprit_and_the_rest_are_merely_gone(suspects: 
     assert [event.job_id for event in suspects.told if isinstance(event, Failed)] == ["c", "new"]
     assert suspects.fence.seconds_left(b"a") > 0
     assert [suspects.fence.num_deaths(key) for key in (b"a", b"b", b"c", b"new")] == [2, 1, 1, 0]
+
+
+def test_a_kill_from_outside_counts_like_any_death_and_fences_for_less(suspects: Desk) -> None:
+    suspects.send("a", "b")
+    assert suspects.die("a", kind="killed") == {"a": "lost"}
+    assert [suspects.fence.num_deaths(key) for key in (b"a", b"b")] == [2, 1]
+    assert 0 < suspects.fence.seconds_left(b"a") < FENCE_SECONDS / 2
 
 
 def test_one_that_was_at_two_deaths_in_company_is_alone_to_its_end(suspects: Desk) -> None:

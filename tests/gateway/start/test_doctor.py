@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from config.settings import DEMO_MODEL
-from gateway.start.doctor import Finding, Machine, examine, report
-from gateway.start.need import available_bytes, weigh
+from gateway.start.doctor import Machine, examine, report
+from gateway.start.findings import Finding
+from gateway.start.need import weigh
 
 GIBIBYTE = 1 << 30
 FREE = {"FOVEA_PORT": "0", "FOVEA_WORKERS": "cpu:vision+language"}
@@ -118,6 +119,23 @@ def test_a_transport_that_cannot_be_had_is_a_failure() -> None:
 
 
 @pytest.mark.slow
+def test_attention_in_c_is_looked_for_where_it_would_be_used(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    half = {"FOVEA_DTYPE": "bfloat16"}
+    monkeypatch.setattr("workers.native.library.load", lambda: None)
+    (used,) = (each.text for each in examine(FREE | half) if each.topic == "compiled")
+    (unused,) = (each.text for each in examine(FREE) if each.topic == "compiled")
+    assert "FOVEA_DTYPE" in unused.removeprefix(used)
+    monkeypatch.undo()
+    monkeypatch.setattr("workers.native.library.__file__", str(tmp_path / "library.py"))
+    assert faults({}) == []
+    fault = the_fault(half)
+    assert (fault.level, fault.topic) == ("warning", "compiled")
+    assert "compiler" in fault.text
+    assert the_fault(half | {"FOVEA_ATTENTION": "native"}).level == "failure"
+
+
 @pytest.mark.parametrize(("limit", "level"), [(300, "failure"), (2000, "warning")])
 def test_too_few_open_files_are_told(limit: int, level: str) -> None:
     """The limit is the real one of a process of its own, because it cannot be raised again."""
@@ -190,15 +208,17 @@ def test_weights_are_counted_as_the_head_of_their_file_has_them() -> None:
     assert weigh(DEMO_MODEL).num_values["vision"] == vision // 2  # bfloat16
 
 
-def test_the_limit_of_the_container_counts(tmp_path: Path) -> None:
-    memory = tmp_path / "meminfo"
-    memory.write_text("MemTotal: 99 kB\nMemAvailable:    4096 kB\n")
-    assert available_bytes(memory, tmp_path) == 4 << 20
-    (tmp_path / "memory.current").write_text("1000\n")
-    (tmp_path / "memory.max").write_text("max\n")
-    assert available_bytes(memory, tmp_path) == 4 << 20
-    (tmp_path / "memory.max").write_text("3000\n")
-    assert available_bytes(memory, tmp_path) == 2000
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4317"},
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:9", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
+    ],
+)
+def test_traces_by_grpc_are_a_failure(environment: dict[str, str]) -> None:
+    fault = the_fault(environment)
+    assert (fault.level, fault.topic) == ("failure", "settings")
+    assert "grpc" in fault.text.lower()
 
 
 def test_where_traces_go_is_told_and_whether_they_can(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,8 @@
 """Passes get as many threads as they are worth, and no thread changes another's number."""
 
+import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -9,7 +11,14 @@ import pytest
 import torch
 from torch import nn
 
-from workers.families.crew import LEAST_MULTIPLICATIONS, LEAST_NUMBERS, Crew, use_threads
+from workers.families.crew import (
+    LEAST_MULTIPLICATIONS,
+    LEAST_NUMBERS,
+    SHARE_ROWS,
+    Crew,
+    use_threads,
+)
+from workers.niceness import LAST
 
 Result = TypeVar("Result")
 
@@ -109,6 +118,31 @@ def test_shares_are_about_equal() -> None:
     assert [sum(rows[place] for place in share) for share in shares] == pytest.approx([100] * 3, 10)
 
 
+def test_many_rows_are_more_passes_than_threads() -> None:
+    shares: list[list[int]] = []
+
+    def compute(places: list[int]) -> list[int]:
+        shares.append(places)
+        return places
+
+    use_threads(2)
+    rows = [SHARE_ROWS] * 5
+    assert crew().share_out(rows, compute) == list(range(5))
+    assert sorted(shares) == [[0], [1], [2], [3], [4]]
+
+
+def test_the_first_thread_goes_on_and_the_others_come_last() -> None:
+    met = threading.Barrier(3)
+
+    def niceness(places: list[int]) -> list[int]:
+        met.wait(SECONDS)
+        return [os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) for _ in places]
+
+    use_threads(3)
+    own = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    assert sorted(crew().share_out([9, 8, 7], niceness)) == [own, LAST, LAST]
+
+
 @pytest.mark.parametrize(("num_threads", "rows"), [(1, [900, 900]), (NUM_THREADS, [900])])
 def test_what_cannot_be_shared_is_computed_by_the_caller(num_threads: int, rows: list[int]) -> None:
     use_threads(num_threads)
@@ -125,3 +159,22 @@ def test_a_fault_in_one_share_is_the_callers() -> None:
 
     with pytest.raises(RuntimeError, match="share 1"):
         crew().share_out([9, 8, 7], compute)
+
+
+def test_a_fault_is_told_only_once_no_share_computes_any_more() -> None:
+    """Who hears of it may compute again at once, with the memory that the batch has had."""
+    has_failed = threading.Event()
+    ended: list[int] = []
+
+    def compute(places: list[int]) -> list[int]:
+        if 0 in places:
+            has_failed.set()
+            raise RuntimeError("share 0")
+        assert has_failed.wait(SECONDS)
+        time.sleep(0.05)  # for the caller, who would be told meanwhile
+        ended.extend(places)
+        return places
+
+    with pytest.raises(RuntimeError, match="share 0"):
+        crew().share_out([9, 8, 7], compute)
+    assert sorted(ended) == [1, 2]

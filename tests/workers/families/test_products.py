@@ -4,7 +4,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from workers.families import products
 from workers.families.products import PackedProduct, Product, pack_layers, product_of
+
+
+@pytest.fixture
+def _without_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "serves", lambda _: False)
+
 
 needs_bfloat16 = pytest.mark.skipif(
     not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="oneDNN has no bfloat16 here"
@@ -30,6 +37,7 @@ INPUTS = [
 
 
 @needs_bfloat16
+@pytest.mark.usefixtures("_without_kernel")
 @pytest.mark.parametrize("x", INPUTS)
 @pytest.mark.parametrize("bias", [False, True])
 def test_packed_products_equal_plain_ones_bit_by_bit(x: Tensor, bias: bool) -> None:
@@ -40,6 +48,7 @@ def test_packed_products_equal_plain_ones_bit_by_bit(x: Tensor, bias: bool) -> N
 
 
 @needs_bfloat16
+@pytest.mark.usefixtures("_without_kernel")
 def test_a_step_inside_of_a_product_is_nearer_to_float32_than_one_behind_it() -> None:
     layer = make_layer(48, 80, True, torch.bfloat16, 2)
     packed, plain = product_of(layer), Product(layer.weight, layer.bias)
@@ -71,6 +80,7 @@ def test_in_float32_nothing_is_packed() -> None:
 
 
 @needs_bfloat16
+@pytest.mark.usefixtures("_without_kernel")
 def test_layers_are_packed_wherever_they_are_but_for_those_named() -> None:
     inner = nn.Sequential(nn.GELU(), make_layer(4, 8, True, torch.bfloat16, 1))
     model = nn.ModuleDict({"kept": make_layer(4, 4, False, torch.bfloat16, 0), "inner": inner})

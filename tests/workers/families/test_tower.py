@@ -1,77 +1,75 @@
-"""Attention with rounded scores: how far it is off, and where it is taken."""
+"""A tower's attention: by the kernel and by torch, over segments of many lengths."""
+
+import copy
 
 import pytest
 import torch
-from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
+from torch import Tensor, nn
 
-from workers.families import tower
-from workers.families.tower import ROUNDED_PATCHES, ROUNDED_WIDTH, Run, attend_rounded
+from workers.families.tower import TowerAttention, runs_of, segments_of
+from workers.native.library import NoKernel, load
 
-
-def parts(num_heads: int, num_patches: int, width: int, spread: float) -> list[Tensor]:
-    """Queries, keys and values in bfloat16, whose scores have a standard deviation of `spread`."""
-    generator = torch.Generator().manual_seed(num_patches)
-    made = [torch.randn(num_heads, num_patches, width, generator=generator) for _ in range(3)]
-    return [(each * scale).bfloat16() for each, scale in zip(made, (spread, 1, 1), strict=True)]
+LENGTHS = [16, 16, 4, 600, 16, 130]
+NUM_HEADS, WIDTH = 3, 24
 
 
-def error(found: Tensor, expected: Tensor) -> float:
-    return float((found.double() - expected).norm() / expected.norm())
+def attention(seed: int = 0) -> TowerAttention:
+    torch.manual_seed(seed)
+    qkv = nn.Linear(NUM_HEADS * WIDTH, 3 * NUM_HEADS * WIDTH)
+    return TowerAttention(qkv, nn.Linear(NUM_HEADS * WIDTH, NUM_HEADS * WIDTH), NUM_HEADS)
 
 
-@pytest.mark.parametrize(
-    ("spread", "most"), [(0.3, 1.5), (1.0, 1.7), (3.0, 2.3), (8.0, 2.5), (30.0, 6.0)]
-)
-@pytest.mark.parametrize(("num_patches", "width"), [(600, 64), (523, 80)])
-def test_rounded_scores_are_off_by_little_more_than_torchs(
-    num_patches: int, width: int, spread: float, most: float
-) -> None:
-    queries, keys, values = parts(3, num_patches, width, spread)
-    exact = scaled_dot_product_attention(queries.double(), keys.double(), values.double())
-    torchs = error(scaled_dot_product_attention(queries, keys, values), exact)
-    ours = error(attend_rounded(queries, keys, values), exact)
-    assert ours < most * torchs, ours / torchs
+def rounded(module: TowerAttention) -> TowerAttention:
+    """The same weights in bfloat16, with the kernel where there is one."""
+    half = copy.deepcopy(module).bfloat16()
+    return TowerAttention(half.qkv, half.proj, NUM_HEADS)
 
 
-def test_control_without_the_largest_taken_away_it_is_off_by_far(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    queries, keys, values = parts(3, 600, 64, 8.0)
-    exact = scaled_dot_product_attention(queries.double(), keys.double(), values.double())
-    ours = error(attend_rounded(queries, keys, values), exact)
-    monkeypatch.setattr(Tensor, "amax", lambda scores, *_, **__: scores[..., :1] * 0)
-    assert error(attend_rounded(queries, keys, values), exact) > 2 * ours
+def rotation(num_patches: int) -> tuple[Tensor, Tensor]:
+    angles = torch.rand(num_patches, WIDTH // 2).repeat(1, 2) * 3
+    return angles.cos(), angles.sin()
 
 
-def test_scores_of_any_size_stay_finite() -> None:
-    queries, keys, values = parts(2, 520, 64, 1e4)
-    assert bool(attend_rounded(queries, keys, values).isfinite().all())
+def test_segments_that_are_equal_share_a_run() -> None:
+    runs = runs_of(LENGTHS)
+    assert [(run.start, run.count, run.length) for run in runs] == [
+        (0, 2, 16),
+        (32, 1, 4),
+        (36, 1, 600),
+        (636, 1, 16),
+        (652, 1, 130),
+    ]
+    segments = segments_of(runs)
+    assert segments["num_rows"].tolist() == LENGTHS
+    assert segments["first_row"].tolist() == [0, 16, 32, 36, 636, 652]
 
 
-@pytest.mark.parametrize(
-    ("length", "width", "dtype", "is_rounded"),
-    [
-        (ROUNDED_PATCHES, ROUNDED_WIDTH, torch.bfloat16, True),
-        (ROUNDED_PATCHES - 4, ROUNDED_WIDTH, torch.bfloat16, False),
-        (ROUNDED_PATCHES, ROUNDED_WIDTH // 2, torch.bfloat16, False),
-        (ROUNDED_PATCHES, ROUNDED_WIDTH, torch.float32, False),
-    ],
-)
-def test_only_long_segments_of_wide_heads_in_bfloat16_are_rounded(
-    length: int, width: int, dtype: torch.dtype, is_rounded: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: list[int] = []
+@torch.inference_mode()
+def test_the_kernel_comes_nearer_to_float32_than_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    try:
+        load()
+    except NoKernel as error:
+        pytest.skip(str(error))
+    exact, hidden = attention(), torch.randn(sum(LENGTHS), NUM_HEADS * WIDTH)
+    turns = rotation(len(hidden))
+    expected = exact(hidden, runs_of(LENGTHS), turns)
+    by_kernel = rounded(exact)(hidden.bfloat16(), runs_of(LENGTHS), turns)
+    monkeypatch.setattr("workers.families.tower.serves", lambda _: False)
+    by_torch = rounded(exact)(hidden.bfloat16(), runs_of(LENGTHS), turns)
+    assert not torch.equal(by_kernel, by_torch)
+    theirs = (by_torch - expected).norm()
+    assert (by_kernel - expected).norm() < 1.02 * theirs < 0.01 * expected.norm()
 
-    def noting(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        calls.append(queries.shape[1])
-        return attend_rounded(queries, keys, values)
 
-    monkeypatch.setattr(tower, "attend_rounded", noting)
-    by_head = torch.randn(3, 2, 3 + 2 * length, width).to(dtype)
-    found = tower._attend(by_head, Run(3, 2, length))
-    assert calls == [length, length] * is_rounded
-    queries, keys, values = by_head[:, :, 3:].reshape(3, 2, 2, length, width).transpose(1, 2)
-    mixed = scaled_dot_product_attention(queries, keys, values)
-    expected = mixed.transpose(1, 2).reshape(2 * length, -1)
-    torch.testing.assert_close(found, expected, rtol=3e-2, atol=3e-2)
+@torch.inference_mode()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_segment_alone_gives_what_it_gives_among_others(dtype: torch.dtype) -> None:
+    module = attention() if dtype == torch.float32 else rounded(attention())
+    hidden = torch.randn(sum(LENGTHS), NUM_HEADS * WIDTH).to(dtype)
+    turns = rotation(len(hidden))
+    together, start = module(hidden, runs_of(LENGTHS), turns), 0
+    for length in LENGTHS:
+        part = slice(start, start + length)
+        alone = module(hidden[part], runs_of([length]), (turns[0][part], turns[1][part]))
+        torch.testing.assert_close(together[part], alone, rtol=2e-2, atol=1e-3)
+        start += length

@@ -86,7 +86,7 @@ def _run(
         if step.dirty_blocks:
             runner.zero(step.dirty_blocks)
         tensors = builder.build(step, prompts)
-        logits = runner.run(tensors)
+        logits = runner.run(tensors).logits
         for piece in step.slices:
             piece.sequence.num_computed_tokens = piece.end
         for sequence, row in zip(tensors.choosers, logits, strict=True):

@@ -52,10 +52,19 @@ class Case:
         )
 
 
-def make_case(parts: list[tuple[int, int]], content: float = 0.0, spec: LayerKv = GROUPED) -> Case:
+def make_case(
+    parts: list[tuple[int, int]],
+    content: float = 0.0,
+    spec: LayerKv = GROUPED,
+    dtype: torch.dtype = torch.float32,
+) -> Case:
     """Slices as (start, length), in rows of that order; foreign blocks are full of `content`."""
     generator = torch.Generator().manual_seed(len(parts))
-    cache = KvCache([spec], NUM_BLOCKS, BLOCK_TOKENS, torch.float32, torch.device("cpu"))
+    cache = KvCache([spec], NUM_BLOCKS, BLOCK_TOKENS, dtype, torch.device("cpu"))
+
+    def random_rows(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator).to(dtype)
+
     blocks = random.Random(0).sample(range(NUM_BLOCKS), NUM_BLOCKS)
     slices, keys, values, queries, slots = [], [], [], [], []
     for index, (start, length) in enumerate(parts):
@@ -64,23 +73,24 @@ def make_case(parts: list[tuple[int, int]], content: float = 0.0, spec: LayerKv 
         sequence = Sequence(str(index), [1] * end, end, SAMPLING, end + 1, 1e9, start)
         sequence.block_ids = held
         slices.append(Slice(sequence, start, length))
-        keys.append(torch.randn(spec.num_heads, end, spec.key_dim, generator=generator))
-        own_values = torch.randn(spec.num_heads, end, spec.value_dim, generator=generator)
+        keys.append(random_rows(spec.num_heads, end, spec.key_dim))
+        own_values = random_rows(spec.num_heads, end, spec.value_dim)
         values.append(keys[-1][..., : spec.value_dim] if spec.is_latent else own_values)
-        queries.append(torch.randn(QUERY_HEADS, length, spec.key_dim, generator=generator))
+        queries.append(random_rows(QUERY_HEADS, length, spec.key_dim))
         own = [held[at // BLOCK_TOKENS] * BLOCK_TOKENS + at % BLOCK_TOKENS for at in range(end)]
         if start:
             before = torch.tensor(own[:start])
             earlier = None if spec.is_latent else values[-1][:, :start]
             cache.write(0, before, keys[-1][:, :start], earlier)
         slots += own[start:]
-    foreign = torch.full((spec.num_heads, len(blocks) * BLOCK_TOKENS, spec.key_dim), content)
+    shape = (spec.num_heads, len(blocks) * BLOCK_TOKENS, spec.key_dim)
+    foreign = torch.full(shape, content, dtype=dtype)
     places = torch.tensor(
         [block * BLOCK_TOKENS + offset for block in blocks for offset in range(BLOCK_TOKENS)]
     )
     cache.write(0, places, foreign, None if spec.is_latent else foreign)
     places = torch.tensor(slots)
-    attention = build_attention(cache, places, slices, torch.float32)
+    attention = build_attention(cache, places, slices, dtype)
     return Case(slices, keys, values, queries, cache, places, attention)
 
 

@@ -14,7 +14,10 @@ from workers.families.decoder import Decoder, LayerKv
 from workers.language import paths
 from workers.language.attention import reference_attention
 from workers.language.inputs import build_attention
+from workers.language.native import NativePath, why_not_native
 from workers.language.paths import FlashInferPath, NoSuchPath, choose_path
+
+CPU = torch.device("cpu")
 
 
 class Wrapper:
@@ -61,6 +64,32 @@ def test_a_step_as_flashinfer_is_told_it_equals_the_reference(
     case = replace(case, attention=path(case.cache, case.slots, case.slices, torch.float32))
     torch.testing.assert_close(case.run(), case.expected(), rtol=1e-5, atol=2e-6)
     assert path._wrapper.num_plans == 1
+
+
+@pytest.mark.parametrize("parts", CASES)
+def test_a_step_as_the_kernel_is_told_it_equals_the_reference(
+    parts: list[tuple[int, int]],
+) -> None:
+    case = make_case(parts, content=float("nan"), dtype=torch.bfloat16)
+    decoder = SimpleNamespace(kv_spec=case.cache.spec, device=CPU, dtype=torch.bfloat16)
+    if reason := why_not_native(cast("Decoder", decoder)):
+        pytest.skip(reason)
+    attend = choose_path("auto", cast("Decoder", decoder))
+    assert isinstance(attend, NativePath)
+    attention = attend(case.cache, case.slots, case.slices, torch.bfloat16)
+    found, expected = replace(case, attention=attention).run(), case.expected()
+    torch.testing.assert_close(found, expected, rtol=2e-2, atol=1e-2)
+    torch.testing.assert_close(case.run(), expected, rtol=2e-2, atol=1e-2)
+
+
+def test_a_decoder_that_the_kernel_does_not_serve_is_refused_with_the_reason(
+    model: Model,
+) -> None:
+    latent = SimpleNamespace(kv_spec=(LayerKv(1, 20, 16, True),), device=CPU, dtype=torch.bfloat16)
+    with pytest.raises(NoSuchPath, match="latent"):
+        choose_path("native", cast("Decoder", latent))
+    with pytest.raises(NoSuchPath, match=r"float32|latent"):
+        choose_path("native", model.decoder)
 
 
 def test_a_cpu_has_the_way_that_runs_everywhere(model: Model) -> None:

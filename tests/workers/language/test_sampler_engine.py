@@ -16,8 +16,8 @@ from tests.workers.language.models import (
     make_request,
 )
 from tests.workers.language.wishes import make_sequence, make_wish, wished_scores
-from workers.messages import Failed, Finished, FromWorker, GenerateJob, Likelihood, Started, Tokens
-from workers.sampling import Sampling
+from workers.messages import Failed, Finished, FromWorker, GenerateJob, Started, Tokens
+from workers.sampling import Likelihood, Sampling
 
 NUM_TOKENS = 12
 # Random weights repeat nothing by themselves; with these likely, they do.

@@ -1,14 +1,17 @@
 """Layers of the decoder as we compute them: the library's weights in fewer and larger steps."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from workers.families.decoder import Attention
+from workers.families.norms import norm_of
 from workers.families.products import product_of
+from workers.families.rotation import Rotation
 
-Rotation = tuple[Tensor, Tensor]  # cosines and signed sines, each [tokens, 1, head width]
+Norm = Callable[[Tensor], Tensor]
 
 
 class DecoderLayer:
@@ -31,11 +34,11 @@ class DecoderLayer:
             attention.config.num_key_value_heads,
         )
         self._heads: list[int] = [num_queries, num_keys, num_keys]  # and values
-        self.input_norm = RootMeanSquareNorm(layer.input_layernorm)
+        self.input_norm = norm_of(layer.input_layernorm)
         self.qkv = product_of(attention.q_proj, attention.k_proj, attention.v_proj)
         self.query_key_norm = _norms_of(attention)
         self.output = product_of(attention.o_proj)
-        self.mlp_norm = RootMeanSquareNorm(layer.post_attention_layernorm)
+        self.mlp_norm = norm_of(layer.post_attention_layernorm)
         self.gate = product_of(mlp.gate_proj)
         self.up = product_of(mlp.up_proj)
         self.down = product_of(mlp.down_proj)
@@ -56,42 +59,14 @@ class DecoderLayer:
             turned = torch.cat([query_norm(query), key_norm(key)], dim=1)
         else:
             turned = heads[:, : -self._heads[-1]]
-        by_head = _turn(turned, rotation).transpose(0, 1)
+        by_head = rotation.turn(turned).transpose(0, 1)
         query, key = torch.split_with_sizes(by_head, self._heads[:2])
         mixed = attention.attend(self._index, query, key, value.transpose(0, 1), self._scale)
         return mixed.flatten(1)
 
 
-class RootMeanSquareNorm:
-    """The library's norm of the same name, in five operations instead of eight."""
-
-    def __init__(self, norm: Any) -> None:
-        """Take over the library's."""
-        self._weight: Tensor = norm.weight.detach()
-        self._share = 1 / self._weight.shape[-1]
-        self._floor = torch.full((), norm.variance_epsilon, device=self._weight.device)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """[..., width] -> [..., width]; computed in float32 and rounded like the library's."""
-        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
-        scale = torch.addcmul(self._floor, length, length, value=self._share).rsqrt_()
-        return torch.mul(x, scale, out=torch.empty_like(x)).mul_(self._weight)
-
-
-def rotation_of(cosines: Tensor, sines: Tensor) -> Rotation:
-    """What `DecoderLayer` takes, of the library's tables [tokens, head width]."""
-    first, second = sines.chunk(2, dim=-1)
-    return cosines[:, None], torch.cat([-first, second], dim=-1)[:, None]
-
-
-def _norms_of(attention: Any) -> tuple[RootMeanSquareNorm, RootMeanSquareNorm] | None:
+def _norms_of(attention: Any) -> tuple[Norm, Norm] | None:
     """Those of queries and keys, in a checkpoint that has them."""
     if not hasattr(attention, "q_norm"):
         return None
-    return RootMeanSquareNorm(attention.q_norm), RootMeanSquareNorm(attention.k_norm)
-
-
-def _turn(heads: Tensor, rotation: Rotation) -> Tensor:
-    """Rotate [tokens, heads, head width] by position: each number with the one half a head on."""
-    cosines, sines = rotation
-    return (heads * cosines).addcmul_(heads.roll(heads.shape[-1] // 2, dims=-1), sines)
+    return norm_of(attention.q_norm), norm_of(attention.k_norm)

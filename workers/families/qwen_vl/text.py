@@ -8,7 +8,9 @@ from torch import Tensor
 
 from workers.families import UnsupportedCheckpoint
 from workers.families.decoder import Attention, LayerKv, VisualRows, check_rope
-from workers.families.qwen_vl.layers import DecoderLayer, RootMeanSquareNorm, rotation_of
+from workers.families.norms import norm_of
+from workers.families.qwen_vl.layers import DecoderLayer
+from workers.families.rotation import Rotations
 from workers.families.text import PackedText
 
 NUM_AXES = 3  # frame, row and column
@@ -34,7 +36,8 @@ class TextModel(PackedText):
             for layer in language_model.layers
         )
         self._layers = tuple(_take_layers(language_model))
-        self._norm = RootMeanSquareNorm(language_model.norm)
+        self._norm = norm_of(language_model.norm)
+        self._rotations = Rotations(language_model.embed_tokens.weight)
         self.num_deepstack_levels = num_deepstack_levels
         self.num_axes = NUM_AXES
         self.is_recordable = True
@@ -49,8 +52,8 @@ class TextModel(PackedText):
         """Run the layers; see `Decoder.forward`."""
         self._crew.call(len(embeddings))
         hidden = embeddings
-        cosines, sines = self._language_model.rotary_emb(hidden, positions[:, None])
-        rotation = rotation_of(cosines[0], sines[0])
+        tables = self._language_model.rotary_emb(self._rotations.like, positions[:, None])
+        rotation = self._rotations.of(*(table[0] for table in tables))
         for index, layer in enumerate(self._layers):
             hidden = layer(hidden, rotation, attention)
             if visual is not None and index < len(visual.levels):

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 from transformers import vision_utils
 
-from workers.families.products import pack_layers
+from workers.families.norms import pack_norms
+from workers.families.products import GatedMlp, pack_layers
 from workers.families.tower import PatchEmbedding, Run, TowerAttention, runs_of
 from workers.families.vision import Grid, PackedVision
 
@@ -37,6 +38,9 @@ class VisionModel(PackedVision):
         for block in tower.blocks:
             attention = block.attn
             block.attn = TowerAttention(attention.qkv, attention.proj, attention.num_heads)
+            if hasattr(block.mlp, "gate_proj") and config.hidden_act == "silu":
+                block.mlp = GatedMlp(block.mlp)
+        pack_norms(tower)
         pack_layers(tower)
         self._tower = tower
         self._merge_size: int = config.spatial_merge_size
