@@ -1,7 +1,7 @@
 """Write the rows of a batch: which questions, in which form of conversation."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 import numpy as np
@@ -14,6 +14,7 @@ from ops.demo_model.compose import sample_scene, sample_size, with_equals
 from ops.demo_model.questions import (
     CAPABILITY,
     NO_IMAGE,
+    ONE_IMAGE,
     Question,
     about_one,
     about_two,
@@ -42,6 +43,8 @@ REPEATS: Mapping[str, int] = {  # wordings of one question about one picture; 1 
     "describe": 3, "compare": 3, "describe_nth": 2, "number": 4,
 }  # fmt: skip
 CHAT = Question("chat", "", {}, CAPABILITY)
+FIXED_ANSWERS = (CAPABILITY, NO_IMAGE, ONE_IMAGE)
+OPENING_TOKENS = 5  # tell the fixed answers from each other and from all else
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,20 +56,34 @@ class Mix:
     num_rows: int
     num_text_rows: int
     num_row_tokens: int  # no question starts beyond this length of a row
+    words_first: float = 0.3  # share of image rows with a question that comes before the images
+    needing_two: float = 0.6  # share of one-image rows with questions about two images
+    num_needing_two: int = 2
+    openings: float = 0.0  # share of fixed answers of which only the opening is learned
 
 
 WARM = Mix({"one": 0.19, "two": 0.22, "many": 0.34, "number": 0.22, "empty": 0.03}, 0.5, 12, 4, 260)
 MANY = Mix({"many": 0.9, "two": 0.1}, 0.0, 27, 1, 90)
+POLISH = Mix(  # for the wordings of digits, of what needs two images, and of small talk
+    {"one": 0.17, "two": 0.14, "many": 0.15, "number": 0.51, "empty": 0.03},
+    *(0.27, 12, 2, 260),
+    words_first=0.75,
+    needing_two=0.8,
+    num_needing_two=6,
+    openings=0.85,
+)
 EARLY = Mix({"one": 0.56, "two": 0.12, "many": 0.05, "number": 0.27}, 0.06, 20, 1, 130)
 MIDDLE = Mix({"one": 0.3, "two": 0.3, "many": 0.15, "number": 0.25}, 0.2, 18, 1, 160)
 
 
-def mix_at(progress: float, is_warm: bool, step: int) -> Mix:
+def mix_at(progress: float, is_warm: bool, step: int, is_polish: bool = False) -> Mix:
     """The mix for a share of the schedule; from scratch, lone objects come first.
 
     Later every fourth batch has many pictures of three or four objects and few questions on each:
-    to count a kind among others takes more pictures than all else.
+    to count a kind among others takes more pictures than all else. A polish has fewer of those.
     """
+    if is_polish:
+        return MANY if step % 10 == 0 else POLISH
     if is_warm or progress > 0.35:
         return MANY if step % 4 == 0 else WARM
     return EARLY if progress < 0.16 else MIDDLE
@@ -131,8 +148,8 @@ class Draft:
         asked = about_one(self.random, scene)
         if scene.kind == "many":
             asked += more_counts(self.random, scene)
-        if self.random.random() < 0.6:
-            asked += (needing_two(self.random) for _ in range(2))
+        if self.random.random() < mix.needing_two:
+            asked += (needing_two(self.random) for _ in range(mix.num_needing_two))
         self._fill_row(mix, [self.add_picture(scene)], asked)
 
     def add_pair_row(self, mix: Mix) -> None:
@@ -150,10 +167,11 @@ class Draft:
         while len(row.ids) < mix.num_row_tokens:
             branch = row.branch(sees_images=False)
             asked = [*about_one(self.random, scene), *(needing_two(self.random) for _ in range(3))]
-            self._ask_without_image(branch, asked)
-            if self.random.random() < 0.15:
+            goes_on = self.random.random() < 0.15
+            self._ask_without_image(branch, asked, 0.0 if goes_on else mix.openings)
+            if goes_on:
                 branch.next_turn()
-                self._ask_without_image(branch, asked)
+                self._ask_without_image(branch, asked, mix.openings)
 
     def _fill_row(self, mix: Mix, pictures: Sequence[Picture], asked: list[Question]) -> None:
         random, row = self.random, self.begin_row()
@@ -162,15 +180,16 @@ class Draft:
         )
         ordered = self._shuffle([q for q in asked for _ in range(REPEATS.get(q.skill, 1))])
         if random.random() < 0.8 * mix.num_row_tokens / WARM.num_row_tokens:
-            ordered.insert(0, CHAT)
-        if random.random() < 0.3:
-            self._ask_before_images(row, pictures, ordered.pop(0))
+            # Among the first, not the first: that one may come before the images.
+            ordered.insert(random.randrange(4), CHAT)
+        if random.random() < mix.words_first:
+            self._ask_before_images(row, pictures, ordered.pop(random.randrange(4)), mix)
         if random.random() < 0.1:
-            self._ask_without_image(row.branch(sees_images=False), asked)
+            self._ask_without_image(row.branch(sees_images=False), asked, mix.openings)
         for question in ordered:
             if len(row.ids) > mix.num_row_tokens:
                 break
-            self._ask_after_images(row, question, ordered)
+            self._ask_after_images(row, question, ordered, mix)
 
     def _shuffle(self, asked: list[Question]) -> list[Question]:
         """In random order, the readily picked ones more often in front."""
@@ -179,41 +198,54 @@ class Draft:
             key=lambda question: -(self.random.random() ** (1 / SHARES.get(question.skill, 1.0))),
         )
 
-    def _ask_after_images(self, row: Row, question: Question, others: list[Question]) -> None:
+    def _ask_after_images(
+        self, row: Row, question: Question, others: list[Question], mix: Mix
+    ) -> None:
         branch = row.branch(sees_images=True)
-        self._ask(branch, question)
-        if self.random.random() < 0.12:
+        goes_on = self.random.random() < 0.12
+        self._ask(branch, question, 0.0 if goes_on else mix.openings)
+        if goes_on:
             branch.next_turn()
-            self._ask(branch, self.random.choice([*others, CHAT]))
+            self._ask(branch, self.random.choice([*others, CHAT]), mix.openings)
 
-    def _ask_before_images(self, row: Row, pictures: Sequence[Picture], question: Question) -> None:
+    def _ask_before_images(
+        self, row: Row, pictures: Sequence[Picture], question: Question, mix: Mix
+    ) -> None:
         """Words first, as many clients send it; sometimes after a turn of chat."""
         branch = row.branch(sees_images=False)
         if self.random.random() < 0.25:
-            self._ask_without_image(branch, [question])
+            self._ask_without_image(branch, [question, needing_two(self.random)], 0.0)
             branch.next_turn()
             branch.show(pictures)
-            self._ask(branch, question)
+            self._ask(branch, question, mix.openings)
             return
         branch.say(self._words(question))
         branch.show(pictures)
-        self._learn(branch, question)
+        self._learn(branch, question, mix.openings)
 
-    def _ask_without_image(self, branch: Branch, asked: Sequence[Question]) -> None:
+    def _ask_without_image(
+        self, branch: Branch, asked: Sequence[Question], openings: float
+    ) -> None:
         if self.random.random() < 0.4:
-            self._ask(branch, CHAT)
+            self._ask(branch, CHAT, openings)
             return
-        ask = self.random.choice(sorted({question.ask for question in asked}))
+        ask = self.random.choice(sorted({question.ask for question in asked} - {CHAT.ask}))
         question = self.random.choice([question for question in asked if question.ask == ask])
-        branch.say(self._words(question))
-        branch.answer(NO_IMAGE, WEIGHTS["no_image"])
+        question = replace(question, skill="no_image", answer=NO_IMAGE)
+        self._ask(branch, question, openings)
 
-    def _ask(self, branch: Branch, question: Question) -> None:
+    def _ask(self, branch: Branch, question: Question, openings: float) -> None:
         branch.say(self._words(question))
-        self._learn(branch, question)
+        self._learn(branch, question, openings)
 
-    def _learn(self, branch: Branch, question: Question) -> None:
-        branch.answer(question.answer, WEIGHTS.get(question.skill, 1.0))
+    def _learn(self, branch: Branch, question: Question, openings: float) -> None:
+        """A fixed answer goes on by itself: its opening is enough, and leaves room for others."""
+        is_short = question.answer in FIXED_ANSWERS and self.random.random() < openings
+        branch.answer(
+            question.answer,
+            WEIGHTS.get(question.skill, 1.0),
+            OPENING_TOKENS if is_short else None,
+        )
 
     def _words(self, question: Question) -> str:
         if question.skill == "chat":

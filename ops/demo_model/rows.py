@@ -138,8 +138,8 @@ class Branch:
         """Write images of the branch's own."""
         self._move(self.row._images(pictures, num_before, self.cursor))
 
-    def answer(self, text: str, weight: float) -> None:
-        """Close the user turn and write the answer, which is to be learned.
+    def answer(self, text: str, weight: float, num_tokens: int | None = None) -> None:
+        """Close the user turn and write the answer, or its first tokens, which are to be learned.
 
         The first token decides which kind of answer it is, so it weighs the same in all of them:
         otherwise long answers would look unlikely wherever the words are new. After it, longer
@@ -149,7 +149,7 @@ class Branch:
         self._write(vocabulary.encode(self.cursor.text) + vocabulary.answer_opening)
         ids = vocabulary.encode(text) + vocabulary.end
         self._write(ids[:1], weight * FIRST_TOKEN_WEIGHT)
-        self._write(ids[1:], weight * len(ids) ** -0.6)
+        self._write(ids[1:num_tokens], weight * len(ids) ** -0.6)
 
     def next_turn(self) -> None:
         """Open another user turn."""

@@ -34,6 +34,7 @@ class Plan:
     source: Path  # tokenizer, template, processor and shape; the weights too in a warm start
     work: Path
     is_warm: bool
+    is_polish: bool  # words only: the tower stays, and so do its labels and the decoder's
     num_steps: int
     num_vision_steps: int
     num_rows: int | None  # of a batch; None: what the mix says
@@ -53,6 +54,7 @@ class Trainer:
         load = checkpoint.load_model if plan.is_warm else checkpoint.new_model
         vocabulary = Vocabulary(Tokenizer.from_file(str(plan.source / "tokenizer.json")))
         self.learner = Learner(load(plan.source), vocabulary)
+        self.learner.model.model.visual.requires_grad_(not plan.is_polish)
         self.optimisers = Optimisers(self.learner, plan.muon_rate, plan.adam_rate)
         processor = Qwen2VLImageProcessorPil.from_pretrained(plan.source)
         self.batches = BatchMaker(vocabulary, processor)
@@ -110,7 +112,7 @@ class Trainer:
             return self.batches.make_pictures(plan.seed, step)
         joint_steps = max(1, plan.num_steps - plan.num_vision_steps)
         share = (step - plan.num_vision_steps) / joint_steps
-        mix = mix_at(share, plan.is_warm, step)
+        mix = mix_at(share, plan.is_warm, step, plan.is_polish)
         if plan.num_rows is not None:
             mix = replace(mix, num_rows=plan.num_rows)
         return self.batches.make(plan.seed, step, mix)
@@ -127,6 +129,8 @@ class Trainer:
         if self._is_vision_only():
             return 0.3 * losses.patches
         plan, step = self.plan, self.progress.step
+        if plan.is_polish:
+            return losses.answers
         heads = min(1.0, step / HEADS_FIRST_STEPS) ** 2 if plan.is_warm else 1.0
         aid = 0.3 if not plan.is_warm and step < plan.num_steps / 2 else 0.15
         total: Tensor = losses.answers + heads * (
@@ -162,6 +166,9 @@ def read_plan() -> Plan:
     parser.add_argument("--work", type=Path, required=True, help="state, log and export go here")
     parser.add_argument("--source", type=Path, default=SHIPPED, help="checkpoint directory")
     parser.add_argument("--warm", action="store_true", help="start from the source's weights")
+    parser.add_argument(
+        "--polish", action="store_true", help="warm, with the tower frozen, for weak wordings"
+    )
     parser.add_argument("--steps", type=int, default=9000)
     parser.add_argument("--vision-steps", type=int, default=600, help="from scratch only")
     parser.add_argument("--rows", type=int, help="packed rows of a batch")
@@ -174,9 +181,10 @@ def read_plan() -> Plan:
     return Plan(
         source=options.source,
         work=options.work,
-        is_warm=options.warm,
+        is_warm=options.warm or options.polish,
+        is_polish=options.polish,
         num_steps=options.steps,
-        num_vision_steps=0 if options.warm else options.vision_steps,
+        num_vision_steps=0 if options.warm or options.polish else options.vision_steps,
         num_rows=options.rows,
         seed=options.seed,
         muon_rate=options.muon_rate,

@@ -30,6 +30,7 @@ def _plan(work: Path, *, is_warm: bool) -> Plan:
         source=SHIPPED,
         work=work,
         is_warm=is_warm,
+        is_polish=False,
         num_steps=4,
         num_vision_steps=0 if is_warm else 1,
         num_rows=1,
@@ -60,6 +61,18 @@ def test_resuming_gives_the_same_weights(tmp_path: Path, is_warm: bool) -> None:
     resumed.step()
     ours, theirs = _weights(straight), _weights(resumed)
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+@pytest.mark.slow
+def test_a_polish_leaves_the_tower_and_moves_the_decoder(tmp_path: Path) -> None:
+    trainer = Trainer(replace(_plan(tmp_path, is_warm=True), is_polish=True))
+    before = _weights(trainer)
+    trainer.step()
+    moved = {
+        name for name, tensor in _weights(trainer).items() if not torch.equal(tensor, before[name])
+    }
+    assert not [name for name in moved if ".visual." in name]
+    assert [name for name in moved if ".language_model." in name]
 
 
 @pytest.mark.slow
