@@ -24,10 +24,16 @@ struct block {
     int64_t num_visible[BLOCK_ROWS];    /* keys of the segment, from the first */
     float largest[BLOCK_ROWS];          /* score so far, before scaling */
     float total[BLOCK_ROWS];            /* of its weights */
-    float sums[BLOCK_ROWS][MAX_WIDTH] __attribute__((aligned(64)));
+    int64_t sum_stride;                 /* numbers from row to row of `sums`: whole registers */
+    float sums[BLOCK_ROWS * MAX_WIDTH] __attribute__((aligned(64)));
     bfloat16 keys[KEY_STRIPS][MAX_WIDTH / 2][STRIP][2] __attribute__((aligned(64)));
     bfloat16 values[MAX_STRIPS][BLOCK_KEYS / 2][STRIP][2] __attribute__((aligned(64)));
 };
+
+static inline float *sums_of(struct block *block, int64_t row)
+{
+    return block->sums + row * block->sum_stride;
+}
 
 /* Row of the key or value `at` in its store. */
 static inline int64_t place_of(const struct attention *all, const struct segment *segment,
@@ -106,27 +112,43 @@ STEP void score(const struct block *block, int64_t first_row, int64_t strip,
             _mm512_store_ps(&scores[row][strip * STRIP + at * LANES], sums[row][at]);
 }
 
+/* The largest of a row's scores so far and of the first `number`. */
+STEP float largest_of(float so_far, const float *scores, int64_t number)
+{
+    __m512 most = _mm512_set1_ps(so_far);
+    int64_t at = 0;
+    for (; at + LANES <= number; at += LANES)
+        most = _mm512_max_ps(most, _mm512_load_ps(scores + at));
+    if (at < number)
+        most = _mm512_mask_max_ps(most, first_lanes(number - at), most,
+                                  _mm512_load_ps(scores + at));
+    return _mm512_reduce_max_ps(most);
+}
+
 /* Scores of one row -> weights, of `number` keys whose first `num_visible` count; what was summed
  * before is to be scaled by the result. */
 STEP float weigh(struct block *block, int64_t row, const float *scores, int64_t num_visible,
                  int64_t number, bfloat16 *weights)
 {
-    float scale = (float)(block->all->scale * LOG2_E);
-    __m512 most = _mm512_set1_ps(block->largest[row]);
-    for (int64_t at = 0; at < num_visible; at += LANES)
-        most = _mm512_mask_max_ps(most, first_lanes(num_visible - at), most,
-                                  _mm512_load_ps(scores + at));
-    float largest = _mm512_reduce_max_ps(most);
+    float scale = (float)(block->all->scale * LOG2_E), before = block->largest[row];
+    float largest = largest_of(before, scores, num_visible);
     __m512 shift = _mm512_set1_ps(largest * scale), factor = _mm512_set1_ps(scale);
     __m512 total = _mm512_setzero_ps();
-    for (int64_t at = 0; at < number; at += LANES) {
+    int64_t at = 0;
+    for (; at + LANES <= num_visible; at += LANES) {
+        __m512 powers = power_of_two(_mm512_fmsub_ps(_mm512_load_ps(scores + at), factor, shift));
+        total = _mm512_add_ps(total, powers);
+        _mm256_store_si256((__m256i *)(weights + at), round_float(powers));
+    }
+    for (; at < number; at += LANES) {
         __m512 powers = power_of_two(_mm512_fmsub_ps(_mm512_load_ps(scores + at), factor, shift));
         powers = _mm512_maskz_mov_ps(first_lanes(num_visible - at), powers);
         total = _mm512_add_ps(total, powers);
         _mm256_store_si256((__m256i *)(weights + at), round_float(powers));
     }
-    __m512 shrink = power_of_two(_mm512_set1_ps((block->largest[row] - largest) * scale));
-    float by = block->largest[row] == largest ? 1.0f : _mm512_cvtss_f32(shrink);
+    float by = 1.0f;
+    if (before != largest)
+        by = _mm512_cvtss_f32(power_of_two(_mm512_set1_ps((before - largest) * scale)));
     block->total[row] = block->total[row] * by + _mm512_reduce_add_ps(total);
     block->largest[row] = largest;
     return by;
@@ -143,13 +165,13 @@ STEP void mix(struct block *block, int64_t first_row, int64_t strip, int64_t num
         rows[row] = weights[row];
         for (int at = 0; at < num_registers; at++)
             sums[row][at] = _mm512_mul_ps(
-                _mm512_load_ps(&block->sums[first_row + row][strip * STRIP + at * LANES]),
+                _mm512_load_ps(sums_of(block, first_row + row) + strip * STRIP + at * LANES),
                 _mm512_set1_ps(by[row]));
     }
     multiply(rows, block->values[strip][0][0], (number + 1) / 2, num_registers, sums);
     for (int row = 0; row < TILE_ROWS; row++)
         for (int at = 0; at < num_registers; at++)
-            _mm512_store_ps(&block->sums[first_row + row][strip * STRIP + at * LANES],
+            _mm512_store_ps(sums_of(block, first_row + row) + strip * STRIP + at * LANES,
                             sums[row][at]);
 }
 
@@ -191,7 +213,9 @@ static inline void lay_out_rows(struct block *block, int64_t first)
     int64_t shared = all->num_heads / all->num_key_heads;
     int64_t left = block->segment->num_rows * shared - first;
     block->num_rows = left < BLOCK_ROWS ? left : BLOCK_ROWS;
+    block->sum_stride = (all->width + LANES - 1) / LANES * LANES;
     int64_t num_places = (block->num_rows + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS;
+    memset(block->sums, 0, (size_t)(num_places * block->sum_stride) * sizeof(float));
     for (int64_t place = 0; place < num_places; place++) {
         int64_t row = first + (place < block->num_rows ? place : block->num_rows - 1);
         int64_t query = row / shared, head = block->key_head * shared + row % shared;
@@ -201,17 +225,16 @@ static inline void lay_out_rows(struct block *block, int64_t first)
         block->num_visible[place] = block->segment->num_seen + query;
         block->largest[place] = -INFINITY;
         block->total[place] = 0;
-        memset(block->sums[place], 0, sizeof(block->sums[place]));
     }
 }
 
-STEP void store_rows(const struct block *block)
+STEP void store_rows(struct block *block)
 {
     int64_t width = block->all->width;
     for (int64_t row = 0; row < block->num_rows; row++) {
         __m512 share = _mm512_set1_ps(1.0f / block->total[row]);
         for (int64_t at = 0; at < width; at += LANES) {
-            __m512 mean = _mm512_mul_ps(_mm512_load_ps(&block->sums[row][at]), share);
+            __m512 mean = _mm512_mul_ps(_mm512_load_ps(sums_of(block, row) + at), share);
             _mm256_mask_storeu_epi16(block->outputs[row] + at, first_lanes(width - at),
                                      round_float(mean));
         }

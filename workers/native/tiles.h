@@ -40,7 +40,7 @@ STEP __m256i round_float(__m512 numbers)
     return (__m256i)_mm512_cvtneps_pbh(numbers);
 }
 
-/* 2 ** x for x <= 0, off by at most 3e-6 of it; below -150 it gives 0. */
+/* 2 ** x for x <= 0, off by at most 4e-6 of it; below -150 it gives 0. */
 STEP __m512 power_of_two(__m512 x)
 {
     x = _mm512_max_ps(x, _mm512_set1_ps(-200.0f));
