@@ -21,6 +21,7 @@ from workers.language.blocks import BlockPool
 from workers.language.embeddings import EmbeddingReader
 from workers.language.graphs import Recorder
 from workers.language.inputs import InputBuilder
+from workers.language.paths import choose_path
 from workers.language.prompts import Prompt, PromptReader
 from workers.language.runner import Runner
 from workers.language.scheduler import Scheduler
@@ -50,7 +51,8 @@ def packed(
     embeddings = EmbeddingReader(model.decoder, arenas, ELSEWHERE)
     reader = PromptReader(model.decoder, model.layout, embeddings, 4096)
     runner = Runner(model.decoder, num_blocks, 2, recorder)
-    builder = InputBuilder(model.decoder, runner.cache, pads=recorder is not None)
+    attend = choose_path("auto", model.decoder)
+    builder = InputBuilder(model.decoder, runner.cache, attend, pads=recorder is not None)
     scheduler = Scheduler(BlockPool(num_blocks, 2), max_step_tokens, 16)
     prompts: dict[str, Prompt] = {}
     for index, request in enumerate(requests):
