@@ -48,7 +48,7 @@ STEP void multiply_rows(const struct product *job, int64_t strip, int64_t first,
         for (int at = 0; at < COLUMN_REGISTERS; at++)
             column[at] = _mm512_loadu_si512(columns + (pair * COLUMNS + at * LANES) * 2);
         for (int row = 0; row < num_rows; row++) {
-            const int32_t *pairs = (const int32_t *)(rows + row * job->row_stride);
+            const pair_of *pairs = (const pair_of *)(rows + row * job->row_stride);
             __m512i both = _mm512_set1_epi32(pairs[pair]);
             for (int at = 0; at < COLUMN_REGISTERS; at++)
                 sums[row][at] = _mm512_dpbf16_ps(sums[row][at], (__m512bh)both,

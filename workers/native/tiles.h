@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 typedef uint16_t bfloat16;
+typedef int32_t pair_of __attribute__((may_alias, aligned(2))); /* bfloat16 numbers, side by side */
 
 #define LANES 16                /* float32 numbers of a register */
 #define TILE_ROWS 6             /* rows that are computed at once: */
@@ -68,7 +69,7 @@ STEP void multiply(const bfloat16 *const rows[TILE_ROWS], const bfloat16 *column
         for (int at = 0; at < num_registers; at++)
             column[at] = _mm512_loadu_si512(columns + (pair * STRIP + at * LANES) * 2);
         for (int row = 0; row < TILE_ROWS; row++) {
-            __m512i both = _mm512_set1_epi32(((const int32_t *)rows[row])[pair]);
+            __m512i both = _mm512_set1_epi32(((const pair_of *)rows[row])[pair]);
             for (int at = 0; at < num_registers; at++)
                 sums[row][at] = _mm512_dpbf16_ps(sums[row][at], (__m512bh)both,
                                                  (__m512bh)column[at]);
