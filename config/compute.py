@@ -37,7 +37,7 @@ class EngineSettings(Section):
         ge=0,
         description=(
             "Tokens that one engine step computes; longer prompts take several steps. "
-            "0: 2048 on a GPU, 96 on a CPU, where a step of more keeps others waiting."
+            "0: 2048 on a GPU, 128 on a CPU, where a step of more keeps others waiting."
         ),
     )
     max_step_sequences: int = Field(128, ge=1, description="Sequences that one engine step takes.")

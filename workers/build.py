@@ -114,7 +114,7 @@ def _home(start: Start, pools_of: "Callable[[str], Pools | None]") -> "Home":
 
 
 def _owner(start: Start, models: Any, arenas: Arenas, home: "Home") -> "Owner":
-    from workers.vision.batch import max_patches_on
+    from workers.vision.batch import max_patches_on, passes_at_once
     from workers.vision.owner import Owner
 
     # One thread on a CPU has nothing to share: ahead took 1.04 to 1.11 of the time of in line, two
@@ -126,7 +126,7 @@ def _owner(start: Start, models: Any, arenas: Arenas, home: "Home") -> "Owner":
         max_patches=start.max_vision_batch_patches or max_patches_on(start.device),
         digest_key=start.digest_key,
         looks_ahead=looks_ahead,
-        num_passes=start.num_threads if start.device == "cpu" else 1,
+        num_passes=passes_at_once(start.device, start.num_threads),
         pool=home.pool,
     )
 

@@ -21,9 +21,8 @@ CPU_CONTEXTS = 8  # full contexts; more are of little use at a CPU's speed
 # A device needs many rows to be busy. A CPU is so with few, and whoever comes waits for the step
 # that it is at: of 128 tokens one takes 10 ms where one of 2048 takes 220 (9.5 million parameters,
 # one thread). Prompts of 480 and 2000 tokens take 1.1 and 1.2 times as long by 128 as at once.
-# Under a flood of images a short text waits 2.1 times as long as alone by 96, by 128 2.35 times.
 MAX_STEP_TOKENS = 2048
-MAX_STEP_TOKENS_ON_CPU = 96
+MAX_STEP_TOKENS_ON_CPU = 128
 
 
 @dataclass(frozen=True, slots=True)

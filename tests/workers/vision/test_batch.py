@@ -2,7 +2,7 @@
 
 import random
 
-from workers.vision.batch import choose_batch, max_patches_on
+from workers.vision.batch import choose_batch, max_patches_on, passes_at_once
 
 
 def test_batch_ends_before_the_limit_is_exceeded() -> None:
@@ -39,3 +39,9 @@ def test_every_batch_is_as_long_as_the_limit_allows() -> None:
 def test_a_cpu_gets_smaller_batches_than_a_gpu() -> None:
     assert max_patches_on("cpu") == 2048
     assert max_patches_on("cuda:1") == max_patches_on("cuda") == 16384
+
+
+def test_threads_that_get_on_faster_find_more_to_do() -> None:
+    assert passes_at_once("cpu", 1) == 1
+    assert passes_at_once("cpu", 3) == 6
+    assert passes_at_once("cuda:0", 3) == 1
