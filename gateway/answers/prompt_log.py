@@ -6,7 +6,7 @@ import numpy as np
 
 from gateway.answers.old_log import OldLog
 from gateway.answers.spelling import Speller, name_of
-from gateway.answers.token_log import LEAST_LOGPROB
+from gateway.answers.token_log import bounded
 from gateway.prompts.text import PromptTokens
 from workers.sampling import Likelihood
 
@@ -30,16 +30,12 @@ class PromptLog:
         """Take those of the next tokens."""
         for likelihood in likelihoods:
             index = len(self.told.tokens)
-            top = [(self._name(each), _bounded(logprob)) for each, logprob in likelihood.top]
+            top = [(self._name(each), bounded(logprob)) for each, logprob in likelihood.top]
             name = self._name(self._ids[index])
-            self.told.add(name, _bounded(likelihood.logprob), top, self._starts[index])
+            self.told.add(name, bounded(likelihood.logprob), top, self._starts[index])
 
     def _name(self, token_id: int) -> str:
         name = self._names.get(token_id)
         if name is None:
             name = self._names[token_id] = name_of(self._speller.spell(token_id))
         return name
-
-
-def _bounded(logprob: float) -> float:
-    return max(logprob, LEAST_LOGPROB)

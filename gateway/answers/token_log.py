@@ -9,9 +9,14 @@ from workers.families.answers import Words
 from workers.sampling import Likelihood
 
 # JSON has no infinity; OpenAI says this of tokens that the model rules out.
-LEAST_LOGPROB = -9999.0
+_LEAST_LOGPROB = -9999.0
 
 Entry = dict[str, Any]
+
+
+def bounded(logprob: float) -> float:
+    """A likelihood as JSON can tell it."""
+    return max(logprob, _LEAST_LOGPROB)
 
 
 class TokenLog:
@@ -66,6 +71,6 @@ class TokenLog:
         spelling = self._speller.spell(token_id)
         return {
             "token": spelling.decode(errors="replace"),
-            "logprob": max(logprob, LEAST_LOGPROB),
+            "logprob": bounded(logprob),
             "bytes": None if self._speller.is_special(token_id) else list(spelling),
         }

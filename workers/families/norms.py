@@ -48,7 +48,7 @@ def pack_norms(model: nn.Module) -> None:
     """Put native norms in the place of the library's, where they serve."""
     children: list[tuple[str, Any]] = list(model.named_children())
     for name, child in children:
-        if hasattr(child, "variance_epsilon"):
-            setattr(model, name, NativeNorm(child) if serves(child.weight) else child)
+        if hasattr(child, "variance_epsilon") and serves(child.weight):
+            setattr(model, name, NativeNorm(child))
         else:
             pack_norms(child)

@@ -12,7 +12,6 @@
 #define BLOCK_KEYS 128
 #define KEY_STRIPS (BLOCK_KEYS / STRIP)
 #define MAX_STRIPS (MAX_WIDTH / STRIP)
-#define LOG2_E 1.4426950408889634
 
 struct block {
     const struct attention *all;
@@ -235,8 +234,7 @@ STEP void store_rows(struct block *block)
         __m512 share = _mm512_set1_ps(1.0f / block->total[row]);
         for (int64_t at = 0; at < width; at += LANES) {
             __m512 mean = _mm512_mul_ps(_mm512_load_ps(sums_of(block, row) + at), share);
-            _mm256_mask_storeu_epi16(block->outputs[row] + at, first_lanes(width - at),
-                                     round_float(mean));
+            store_rounded(block->outputs[row] + at, mean, width - at);
         }
     }
 }

@@ -8,11 +8,10 @@
 
 #define PRODUCT_ROWS 8    /* 8 * 3 sums, 3 columns and a row's pair fill the registers */
 #define ROWS_PER_ITEM 128 /* a multiple of PRODUCT_ROWS; so many rows stay in the second cache */
-#define LOG2_E 1.4426950408889634f
 
 STEP __m512 silu(__m512 x)
 {
-    __m512 power = power_of_two(_mm512_mul_ps(x, _mm512_set1_ps(-LOG2_E)));
+    __m512 power = power_of_two(_mm512_mul_ps(x, _mm512_set1_ps((float)-LOG2_E)));
     return _mm512_div_ps(x, _mm512_add_ps(_mm512_set1_ps(1.0f), power));
 }
 
@@ -30,8 +29,7 @@ STEP void finish(const struct product *job, int64_t row, int64_t column, __m512 
         sum = _mm512_mul_ps(sum, load_float(other, left));
     else if (job->next_step == PLUS)
         sum = _mm512_add_ps(sum, load_float(other, left));
-    _mm256_mask_storeu_epi16(job->outputs + row * job->num_out + column, first_lanes(left),
-                             round_float(sum));
+    store_rounded(job->outputs + row * job->num_out + column, sum, left);
 }
 
 STEP void multiply_rows(const struct product *job, int64_t strip, int64_t first,

@@ -31,11 +31,6 @@ static double steps_of(const struct rows *rows)
     return (double)(rows->num_tokens * rows->num_heads * rows->width) / LANES * 4;
 }
 
-STEP void store_rounded(bfloat16 *to, __m512 numbers, int64_t left)
-{
-    _mm256_mask_storeu_epi16(to, first_lanes(left), round_float(numbers));
-}
-
 /* to = from / sqrt(mean of squares + floor) * weight */
 STEP void normalise(const struct normalising *job, const bfloat16 *from, bfloat16 *to)
 {

@@ -70,11 +70,8 @@ STEP void weigh_single(struct single *single, int64_t head, int64_t width, int64
                        float scale)
 {
     float *scores = single->scores[head], *sums = single->sums[head];
-    __m512 most = _mm512_set1_ps(single->largest[head]), total = _mm512_setzero_ps();
-    for (int64_t at = 0; at < number; at += LANES)
-        most = _mm512_mask_max_ps(most, first_lanes(number - at), most,
-                                  _mm512_load_ps(scores + at));
-    float largest = _mm512_reduce_max_ps(most);
+    __m512 total = _mm512_setzero_ps();
+    float largest = largest_of(single->largest[head], scores, number);
     __m512 shift = _mm512_set1_ps(largest * scale), factor = _mm512_set1_ps(scale);
     for (int64_t at = 0; at < number; at += LANES) {
         __m512 powers = power_of_two(_mm512_fmsub_ps(_mm512_load_ps(scores + at), factor, shift));
@@ -119,9 +116,9 @@ STEP void store_single(const struct single *single, const int num_heads, int64_t
     for (int head = 0; head < num_heads; head++) {
         __m512 share = _mm512_set1_ps(1.0f / single->total[head]);
         for (int64_t at = 0; at < width; at += LANES)
-            _mm256_mask_storeu_epi16(
-                single->outputs[head] + at, first_lanes(width - at),
-                round_float(_mm512_mul_ps(_mm512_load_ps(&single->sums[head][at]), share)));
+            store_rounded(single->outputs[head] + at,
+                          _mm512_mul_ps(_mm512_load_ps(&single->sums[head][at]), share),
+                          width - at);
     }
 }
 

@@ -16,6 +16,7 @@ typedef int32_t pair_of __attribute__((may_alias, aligned(2))); /* bfloat16 numb
 #define TILE_ROWS 6             /* rows that are computed at once: */
 #define STRIP_REGISTERS 4       /* 6 * 4 sums, 4 columns and a row's pair fill the registers */
 #define STRIP (LANES * STRIP_REGISTERS)
+#define LOG2_E 1.4426950408889634
 
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")))
 #define STEP TARGET static inline __attribute__((always_inline))
@@ -39,6 +40,11 @@ STEP __m512 load_float(const bfloat16 *numbers, int64_t left)
 STEP __m256i round_float(__m512 numbers)
 {
     return (__m256i)_mm512_cvtneps_pbh(numbers);
+}
+
+STEP void store_rounded(bfloat16 *to, __m512 numbers, int64_t left)
+{
+    _mm256_mask_storeu_epi16(to, first_lanes(left), round_float(numbers));
 }
 
 /* 2 ** x for x <= 0, off by at most 4e-6 of it; below -150 it gives 0. */
